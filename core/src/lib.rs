@@ -1,0 +1,1 @@
+//! The pure domain of UndoLog: tiers, states, canonical JSON, signatures, templates and plans.

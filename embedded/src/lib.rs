@@ -1,0 +1,1 @@
+//! A private Postgres server for dev, demo and tests.

@@ -1,0 +1,1 @@
+//! The gRPC engine of UndoLog: records effects and enqueues work.

@@ -1,0 +1,11 @@
+//! The gRPC wire of UndoLog, package `undolog.v1`, generated from `proto/undolog.proto`.
+
+/// Messages, clients and servers of `undolog.v1`.
+#[expect(missing_docs, clippy::all, clippy::unwrap_used, unreachable_pub)]
+pub mod v1 {
+    tonic::include_proto!("undolog.v1");
+}
+
+/// The encoded file descriptor set, for reflection.
+pub const FILE_DESCRIPTOR_SET: &[u8] =
+    include_bytes!(concat!(env!("OUT_DIR"), "/undolog_descriptor.bin"));

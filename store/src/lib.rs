@@ -1,0 +1,1 @@
+//! The journal of UndoLog in Postgres; the only crate that writes SQL.

@@ -1,0 +1,1 @@
+//! The test kit and the end-to-end tests of UndoLog.

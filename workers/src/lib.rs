@@ -1,0 +1,1 @@
+//! The workers of UndoLog: compensations, sweeps and queue upkeep.
