@@ -173,8 +173,9 @@ impl DataDir {
         if length > LOG_BYTES_MAX {
             file.set_len(0)
                 .map_err(EmbeddedError::io("cannot cut", &path))?;
+            return Ok((file, 0));
         }
-        Ok(file)
+        Ok((file, length))
     }
 
     /// The end of the log from `start` on, for an error text. A log that cannot be read says so itself.
