@@ -1,0 +1,179 @@
+//! Brings a database to the schema that this build needs: roles, our migrations, and the queue
+//! library's, in one run that is safe to repeat and to race.
+//!
+//! Everything happens on one direct connection, under an advisory lock of the database. Objects are
+//! made by `undolog_owner`; the login that runs this only makes the roles and hands out rights.
+
+mod apalis;
+mod ledger;
+mod roles;
+mod session;
+
+use std::str::FromStr;
+
+use sqlx::postgres::PgConnectOptions;
+use sqlx::{ConnectOptions, Connection, PgConnection};
+
+pub use ledger::{MigrationState, Source};
+pub use roles::{ROLES, RUNTIME_ROLES};
+
+/// The oldest server that is supported, as `server_version_num` counts.
+pub const MIN_SERVER_VERSION_NUM: i32 = 150_000;
+
+/// What [`migrate`] found and did.
+#[derive(Debug, Clone, Default)]
+pub struct MigrateReport {
+    /// `server_version_num` of the server.
+    pub server_version_num: i32,
+    /// Roles that this run created.
+    pub roles_created: Vec<String>,
+    /// Grants that this run made for roles, the database and its schemas, as the statements read.
+    pub grants: Vec<String>,
+    /// Migrations that this run applied, in the order in which they ran.
+    pub applied: Vec<MigrationState>,
+    /// How many migrations the database had before.
+    pub already_applied: usize,
+}
+
+/// What [`status`] found; nothing was changed.
+#[derive(Debug, Clone)]
+pub struct Status {
+    /// `server_version_num` of the server.
+    pub server_version_num: i32,
+    /// The roles that do not exist yet.
+    pub roles_missing: Vec<String>,
+    /// Every migration that this build knows.
+    pub migrations: Vec<MigrationState>,
+}
+
+impl Status {
+    /// Whether this build can run against the database without a migration.
+    #[must_use]
+    pub fn is_current(&self) -> bool {
+        self.roles_missing.is_empty()
+            && self.migrations.iter().all(|m| m.applied && !m.checksum_differs)
+    }
+}
+
+/// Why a database could not be migrated.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MigrateError {
+    /// The server is older than what is supported.
+    #[error("PostgreSQL 15 or newer is needed; this server is {server_version_num}")]
+    ServerTooOld {
+        /// Its `server_version_num`.
+        server_version_num: i32,
+    },
+    /// The login lacks rights that somebody else has to give; the statements do it.
+    #[error(
+        "{login} may not prepare this database ({reason}). Let an administrator run, in this \
+         database:\n\n{}\n\nand then migrate again.", .statements.join("\n")
+    )]
+    NeedsAdministrator {
+        /// The login that was used.
+        login: String,
+        /// What it was not allowed to do.
+        reason: String,
+        /// What an administrator has to run, one statement each.
+        statements: Vec<String>,
+    },
+    /// A role exists that would see through row-level security.
+    #[error("role {role} must not be {attribute}: row-level security would not bind it")]
+    RoleTooPowerful {
+        /// The role.
+        role: String,
+        /// The attribute or membership that it must not have.
+        attribute: String,
+    },
+    /// Another migration of this database ran for too long.
+    #[error("another migration of this database has been running for {waited_seconds} s")]
+    Busy {
+        /// How long this run waited.
+        waited_seconds: u64,
+    },
+    /// A migration failed; the database is as it was before that file.
+    #[error("migrating ({source_name}): {error}")]
+    Migration {
+        /// Whose migration it was.
+        source_name: &'static str,
+        /// What the server or the migrator said.
+        #[source]
+        error: sqlx::migrate::MigrateError,
+    },
+    /// The queue library's schema is not the one that this build was written for.
+    #[error("the queue's schema differs from the one this build needs: {0}")]
+    QueueContract(String),
+    /// The server refused a statement or went away.
+    #[error(transparent)]
+    Database(#[from] sqlx::Error),
+}
+
+/// Migrates the database at `url`, which must be a direct connection (no transaction pooler).
+///
+/// # Errors
+/// See [`MigrateError`]; a failed run leaves whole migrations only and may be repeated.
+pub async fn migrate(url: &str) -> Result<MigrateReport, MigrateError> {
+    let mut conn = connect(url).await?;
+    let outcome = migrate_on(&mut conn).await;
+    // Closing also frees the advisory locks, so a failure to say goodbye does no harm.
+    let closed = conn.close().await;
+    let report = outcome?;
+    closed?;
+    Ok(report)
+}
+
+/// Looks at the database at `url` and changes nothing.
+///
+/// # Errors
+/// When the database cannot be reached or read.
+pub async fn status(url: &str) -> Result<Status, MigrateError> {
+    let mut conn = connect(url).await?;
+    let server_version_num = session::prepare(&mut conn).await?;
+    let status = Status {
+        server_version_num,
+        roles_missing: roles::missing(&mut conn).await?,
+        migrations: ledger::read(&mut conn).await?,
+    };
+    conn.close().await?;
+    Ok(status)
+}
+
+/// The migrations that this build carries for its own tables.
+pub(crate) fn embedded() -> sqlx::migrate::Migrator {
+    let mut migrator = sqlx::migrate!("../migrations");
+    migrator.set_ignore_missing(true);
+    migrator
+}
+
+async fn connect(url: &str) -> Result<PgConnection, MigrateError> {
+    let options = PgConnectOptions::from_str(url)?.application_name("undolog-migrate");
+    Ok(options.connect().await?)
+}
+
+async fn migrate_on(conn: &mut PgConnection) -> Result<MigrateReport, MigrateError> {
+    let mut report = MigrateReport {
+        server_version_num: session::prepare(conn).await?,
+        ..MigrateReport::default()
+    };
+    session::lock(conn).await?;
+    roles::ensure(conn, &mut report).await?;
+    let before = ledger::read(conn).await?;
+    ledger::share(conn, &mut report).await?;
+
+    // The queue's tables come first, so that ours may refer to them.
+    apalis::migrate(conn, &mut report).await?;
+    session::become_owner(conn).await?;
+    session::run(conn, &embedded(), Source::UndoLog).await?;
+    ledger::grant_reading(conn).await?;
+    session::become_login(conn).await?;
+
+    report.already_applied = before.iter().filter(|m| m.applied).count();
+    report.applied = ledger::read(conn)
+        .await?
+        .into_iter()
+        .filter(|now| now.applied && !before.iter().any(|was| was.applied && was.is_same(now)))
+        .collect();
+    session::unlock(conn).await?;
+    Ok(report)
+}
