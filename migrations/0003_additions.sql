@@ -350,7 +350,7 @@ CREATE TABLE undolog_service (
 COMMENT ON TABLE undolog_service IS 'Ticks of engines and proxies: an outage of ours is not a crash of theirs';
 
 CREATE TABLE undolog_cluster (
-  only bool PRIMARY KEY DEFAULT true CONSTRAINT undolog_cluster_one_row CHECK (only),
+  singleton bool PRIMARY KEY DEFAULT true CONSTRAINT undolog_cluster_one_row CHECK (singleton),
   epoch int NOT NULL DEFAULT 1,
   updated_at timestamptz NOT NULL DEFAULT now()
 );
@@ -465,7 +465,7 @@ RETURNS bool LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     WHEN 'failed' THEN b::text = 'compensating'
     WHEN 'halted' THEN b::text IN ('failed', 'compensating')
     WHEN 'compensating' THEN b::text IN
-      ('compensated', 'halted', 'active', 'awaiting_approval', 'failed')
+      ('compensated', 'halted', 'active', 'awaiting_approval')
     WHEN 'compensated' THEN b::text IN ('compensating', 'halted')
     ELSE false END
 $$;
@@ -473,16 +473,15 @@ CREATE FUNCTION undolog_undo_move_ok(a text, b text)
 RETURNS bool LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
   SELECT CASE a
     WHEN 'pending' THEN b IN ('running', 'skipped', 'failed', 'compensated')
-    WHEN 'running' THEN b IN ('compensated', 'failed', 'skipped')
+    WHEN 'running' THEN b IN ('compensated', 'failed')
     WHEN 'failed' THEN b IN ('pending', 'skipped', 'compensated')
+    WHEN 'skipped' THEN b = 'compensated'
     ELSE false END
 $$;
 CREATE FUNCTION undolog_approval_move_ok(a undolog_approval_state, b undolog_approval_state)
 RETURNS bool LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
   SELECT CASE a::text
     WHEN 'pending' THEN b::text IN ('approved', 'rejected', 'timed_out', 'auto_approved')
-    WHEN 'approved' THEN b::text = 'rejected'
-    WHEN 'auto_approved' THEN b::text = 'rejected'
     ELSE false END
 $$;
 CREATE FUNCTION undolog_refuse_move() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -638,6 +637,9 @@ CREATE POLICY undolog_approval_requests_auth ON undolog_approval_requests FOR SE
 CREATE POLICY undolog_api_keys_auth ON undolog_api_keys FOR SELECT TO undolog_auth USING (true);
 CREATE POLICY undolog_orgs_auth ON undolog_orgs FOR SELECT TO undolog_auth USING (true);
 
+-- The new owner needs CREATE for the moment of the hand-over only.
+GRANT CREATE ON SCHEMA public TO undolog_auth;
 ALTER VIEW undolog_due OWNER TO undolog_auth;
 ALTER FUNCTION undolog_authenticate(bytea) OWNER TO undolog_auth;
 ALTER FUNCTION undolog_org_by_slug(text) OWNER TO undolog_auth;
+REVOKE CREATE ON SCHEMA public FROM undolog_auth;

@@ -1,1 +1,22 @@
 //! The journal of UndoLog in Postgres; the only crate that writes SQL.
+//!
+//! Every durable step is one [`Step`]: a command that runs in one READ COMMITTED transaction which
+//! first sets the organisation, then locks its session, then reads, decides and writes. Steps run in
+//! a task of their own, so that a caller that goes away leaves either nothing or the whole step.
+
+pub mod catalog;
+pub mod effects;
+pub mod error;
+pub mod events;
+pub mod migrate;
+pub mod pool;
+pub mod session;
+pub mod step;
+pub mod tenant;
+pub mod testkit;
+pub mod ticket;
+
+pub use error::{Decided, StepError};
+pub use pool::{Store, StoreOptions};
+pub use step::{Caller, Step};
+pub use tenant::Tenant;

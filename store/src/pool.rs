@@ -1,0 +1,98 @@
+//! The pool of connections and the handle that every step runs on.
+
+use std::{str::FromStr as _, sync::Arc, time::Duration};
+
+use secrecy::{ExposeSecret as _, SecretString};
+use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
+
+use crate::{error::StepError, registry::RegistryCache, step::Step};
+
+/// How to reach Postgres.
+#[derive(Debug, Clone)]
+pub struct StoreOptions {
+    /// Connection URL; it can hold a password.
+    pub url: SecretString,
+    /// Role to take on after connecting (`undolog_app`, `undolog_worker`), if the login is another.
+    pub role: Option<String>,
+    /// Shown in `pg_stat_activity`.
+    pub application_name: String,
+    /// Upper bound of connections. More than about four per core makes Postgres slower.
+    pub connections_max: u32,
+    /// How long a caller waits for a free connection.
+    pub acquire_timeout_ms: u64,
+    /// Upper bound of one statement.
+    pub statement_timeout_ms: u64,
+}
+
+impl StoreOptions {
+    /// Options with the defaults of an engine.
+    pub fn new(url: SecretString, role: Option<&str>, application_name: &str) -> Self {
+        Self {
+            url,
+            role: role.map(str::to_owned),
+            application_name: application_name.to_owned(),
+            connections_max: 8,
+            acquire_timeout_ms: 10_000,
+            statement_timeout_ms: 15_000,
+        }
+    }
+}
+
+/// A handle on the journal: cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Store {
+    pool: PgPool,
+    registry: Arc<RegistryCache>,
+}
+
+impl Store {
+    /// Opens a pool. The first connection is made at once, so that a wrong URL is heard here.
+    pub async fn connect(options: &StoreOptions) -> Result<Self, StepError> {
+        let pool = PgPoolOptions::new()
+            .max_connections(options.connections_max)
+            .acquire_timeout(Duration::from_millis(options.acquire_timeout_ms))
+            .test_before_acquire(false)
+            .connect_with(connect_options(options)?)
+            .await?;
+        Ok(Self { pool, registry: Arc::default() })
+    }
+
+    /// The pool, for this crate's readers and for the queue library.
+    pub fn pool(&self) -> &PgPool {
+        &self.pool
+    }
+
+    /// Parsed tools and compensations, kept until their organisation's registry changes.
+    pub(crate) fn registry(&self) -> &RegistryCache {
+        &self.registry
+    }
+
+    /// Runs one step to its end in a task of its own and answers what it decided. A caller that is
+    /// dropped meanwhile does not interrupt it.
+    pub async fn run<S: Step>(&self, step: S) -> Result<S::Reply, StepError> {
+        let store = self.clone();
+        let task = tokio::spawn(async move { crate::step::run(&store, &step).await });
+        task.await.unwrap_or(Err(StepError::Interrupted))?.map_err(StepError::Refused)
+    }
+
+    /// Closes the pool after the connections in use came back.
+    pub async fn close(&self) {
+        self.pool.close().await;
+    }
+}
+
+/// Connection options with the time-outs that every session of ours has.
+pub fn connect_options(options: &StoreOptions) -> Result<PgConnectOptions, StepError> {
+    let mut connect = PgConnectOptions::from_str(options.url.expose_secret())?
+        .application_name(&options.application_name)
+        .options([
+            ("statement_timeout", options.statement_timeout_ms.to_string()),
+            ("lock_timeout", "10000".to_owned()),
+            ("idle_in_transaction_session_timeout", "30000".to_owned()),
+            ("tcp_user_timeout", "20000".to_owned()),
+        ]);
+    if let Some(role) = &options.role {
+        connect = connect.options([("role", role.as_str())]);
+    }
+    Ok(connect)
+}

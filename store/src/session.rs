@@ -1,0 +1,285 @@
+//! A locked session: every step that touches a session holds one.
+
+use std::str::FromStr as _;
+
+use chrono::{DateTime, NaiveDate, Utc};
+use serde_json::{Value, json};
+use sqlx::FromRow;
+use undolog_core::{
+    reason::Reason,
+    state::{
+        SessionEvent, SessionState, Subject,
+        session::transition,
+    },
+};
+use uuid::Uuid;
+
+use crate::{
+    error::StepError,
+    events::{self, Event},
+    step::Caller,
+    tenant::Tenant,
+};
+
+/// The columns of a session that steps read or write, with the policies that hold for it.
+#[derive(Debug, Clone, PartialEq, FromRow)]
+#[expect(missing_docs, reason = "the columns are described in the schema")]
+pub struct SessionRow {
+    pub session_id: Uuid,
+    pub org_id: Uuid,
+    pub project_id: Option<Uuid>,
+    pub principal: String,
+    pub state: String,
+    pub implicit: bool,
+    pub via_proxy: bool,
+    pub session_month: NaiveDate,
+    pub signature_version: i16,
+    pub numbering: Option<String>,
+    pub event_seq: i64,
+    pub last_position: i32,
+    pub max_step: i32,
+    pub effects_total: i32,
+    pub approvals_pending: i32,
+    pub started_at: DateTime<Utc>,
+    pub completed_at: Option<DateTime<Utc>>,
+    pub failed_at: Option<DateTime<Utc>>,
+    pub failure_reason: Option<String>,
+    pub failure_reason_raw: Option<Vec<u8>>,
+    pub last_executed_at: Option<DateTime<Utc>>,
+    pub last_rpc_at: DateTime<Utc>,
+    pub lease_ms: Option<i64>,
+    pub lease_renewed_at: Option<DateTime<Utc>>,
+    pub lease_hold_until: Option<DateTime<Utc>>,
+    pub grant_lost_at: Option<DateTime<Utc>>,
+    pub lease_failed_at: Option<DateTime<Utc>>,
+    pub residue_count: i32,
+    pub unverified_count: i32,
+    pub settled_at: Option<DateTime<Utc>>,
+    pub sealed_at: Option<DateTime<Utc>>,
+    pub on_tool_failure: String,
+    pub on_rejection: String,
+    pub on_unknown: Option<String>,
+    pub on_dead_letter: String,
+    pub on_step_conflict: String,
+    pub on_unregistered_tool: String,
+    pub resume_window_seconds: i32,
+    pub settle_ms: Option<i64>,
+    pub registry_epoch: i64,
+    pub default_approval_timeout_seconds: i32,
+    pub auto_approve_on_timeout: bool,
+    pub t: DateTime<Utc>,
+}
+
+/// A session under its lock. Changes are collected and written by [`LockedSession::save`].
+#[derive(Debug)]
+pub struct LockedSession {
+    /// The row as it stands with this step's changes. `approvals_pending` is kept in step with the
+    /// documented counter trigger by [`LockedSession::approvals_changed`].
+    pub row: SessionRow,
+    state: SessionState,
+    before: SessionRow,
+    events: Vec<Event>,
+}
+
+impl LockedSession {
+    /// Locks a session of the caller's organisation. `None`: there is none that this caller can
+    /// reach (another organisation's id and another agent's session look alike).
+    pub async fn lock(
+        tx: &mut Tenant,
+        session_id: Uuid,
+        caller: &Caller,
+    ) -> Result<Option<Self>, StepError> {
+        let session = Self::lock_any(tx, session_id).await?;
+        let reached = session.filter(|s| {
+            caller.reaches(&s.row.principal) || !crate::guard!("session.principal")
+        });
+        Ok(reached)
+    }
+
+    /// Like [`LockedSession::lock`], refusing when there is none.
+    pub async fn require(
+        tx: &mut Tenant,
+        session_id: Uuid,
+        caller: &Caller,
+    ) -> Result<Self, StepError> {
+        Self::lock(tx, session_id, caller).await?.ok_or_else(|| not_found(session_id))
+    }
+
+    /// Locks a session for the system itself (workers, sweeps).
+    pub async fn lock_any(tx: &mut Tenant, session_id: Uuid) -> Result<Option<Self>, StepError> {
+        let org_id = tx.org_id();
+        let row: Option<SessionRow> = sqlx::query_as(include_str!("../sql/session_lock.sql"))
+            .bind(session_id)
+            .bind(org_id)
+            .fetch_optional(tx.conn())
+            .await?;
+        row.map(|row| {
+            let state = SessionState::from_str(&row.state)
+                .map_err(|error| StepError::Corrupt(error.to_string()))?;
+            Ok(Self { before: row.clone(), row, state, events: Vec::new() })
+        })
+        .transpose()
+    }
+
+    /// The session's id.
+    pub fn id(&self) -> Uuid {
+        self.row.session_id
+    }
+
+    /// The step's time: the database's clock after the lock, never before what the session holds.
+    pub fn t(&self) -> DateTime<Utc> {
+        self.row.t
+    }
+
+    /// The state with this step's changes.
+    pub fn state(&self) -> SessionState {
+        self.state
+    }
+
+    /// Moves the session and records it. An illegal move is an error of ours, not of the caller.
+    pub fn apply(
+        &mut self,
+        event: SessionEvent,
+        actor: &str,
+        detail: Value,
+    ) -> Result<(), StepError> {
+        let to = transition(Some(self.state), event).ok_or_else(|| {
+            StepError::Corrupt(format!("session {}: {event} from {}", self.id(), self.state))
+        })?;
+        let id = self.id();
+        let from = Some(self.state.as_str());
+        self.record(Subject::Session, id, event.as_str(), from, to.as_str(), None, actor, detail);
+        self.state = to;
+        self.row.state = to.as_str().to_owned();
+        let t = Some(self.t());
+        match event {
+            SessionEvent::Completed => self.row.completed_at = t,
+            SessionEvent::Failed | SessionEvent::RollbackRequested => {
+                self.row.failed_at = self.row.failed_at.or(t);
+            }
+            SessionEvent::Settled => self.row.settled_at = t,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Records an event of any subject.
+    #[expect(clippy::too_many_arguments, reason = "an event has this many parts")]
+    pub fn record(
+        &mut self,
+        subject: Subject,
+        subject_id: Uuid,
+        kind: &'static str,
+        from: Option<&'static str>,
+        to: &'static str,
+        attempt: Option<i32>,
+        actor: &str,
+        detail: Value,
+    ) {
+        let actor = actor.to_owned();
+        self.events.push(Event { subject, subject_id, kind, from, to, attempt, actor, detail });
+    }
+
+    /// An RPC of the session's own principal came: its lease is renewed.
+    pub fn touched_by(&mut self, caller: &Caller) {
+        if caller.principal != self.row.principal {
+            return;
+        }
+        self.row.last_rpc_at = self.t();
+        if self.row.lease_ms.is_some() && self.state.is_live() {
+            self.row.lease_renewed_at = Some(self.t());
+            self.row.lease_hold_until = None;
+        }
+    }
+
+    /// The next number of the session's one counter of positions.
+    pub fn next_position(&mut self) -> i32 {
+        self.row.last_position += 1;
+        self.row.last_position
+    }
+
+    /// Approvals became pending (+) or left that state (−): the session awaits approval exactly
+    /// while one is pending. A session that comes back has its resume window to be heard from.
+    pub fn approvals_changed(&mut self, by: i32, actor: &str) -> Result<(), StepError> {
+        self.row.approvals_pending += by;
+        let pending = self.row.approvals_pending > 0;
+        match (self.state, pending) {
+            (SessionState::Active, true) => {
+                self.apply(SessionEvent::ApprovalAsked, actor, json!({}))
+            }
+            (SessionState::AwaitingApproval, false) => {
+                self.apply(SessionEvent::ApprovalsCleared, actor, json!({}))?;
+                self.hold_for_resume();
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Gives a session with a lease its resume window from now on.
+    pub fn hold_for_resume(&mut self) {
+        if self.row.lease_ms.is_some() {
+            let window = chrono::Duration::seconds(self.row.resume_window_seconds.into());
+            self.row.lease_renewed_at = Some(self.t());
+            self.row.lease_hold_until = Some(self.t() + window);
+        }
+    }
+
+    /// Writes the session and its events. Called once, as the step's last write but tickets.
+    pub async fn save(mut self, tx: &mut Tenant) -> Result<(), StepError> {
+        let last_seq = self.row.event_seq;
+        self.row.event_seq += i64::try_from(self.events.len()).unwrap_or(i64::MAX);
+        if self.row != self.before {
+            self.write(tx).await?;
+        }
+        let place = events::Place {
+            session_month: self.row.session_month,
+            session_id: self.row.session_id,
+            last_seq,
+            at: self.row.t,
+        };
+        events::append(tx, &place, &self.events).await
+    }
+
+    async fn write(&self, tx: &mut Tenant) -> Result<(), StepError> {
+        let row = &self.row;
+        let done = sqlx::query(include_str!("../sql/session_save.sql"))
+            .bind(row.session_id)
+            .bind(row.org_id)
+            .bind(&row.state)
+            .bind(row.event_seq)
+            .bind(row.last_position)
+            .bind(row.max_step)
+            .bind(row.effects_total)
+            .bind(&row.numbering)
+            .bind(row.completed_at)
+            .bind(row.failed_at)
+            .bind(&row.failure_reason)
+            .bind(&row.failure_reason_raw)
+            .bind(row.last_executed_at)
+            .bind(row.last_rpc_at)
+            .bind(row.lease_renewed_at)
+            .bind(row.lease_hold_until)
+            .bind(row.grant_lost_at)
+            .bind(row.lease_failed_at)
+            .bind(row.residue_count)
+            .bind(row.unverified_count)
+            .bind(row.settled_at)
+            .execute(tx.conn())
+            .await?;
+        one_row(done.rows_affected(), "session")
+    }
+}
+
+/// The refusal for a session that this caller cannot reach.
+pub fn not_found(session_id: Uuid) -> StepError {
+    StepError::refuse(Reason::SessionNotFound, format!("there is no session {session_id}"))
+}
+
+/// Checks that a guarded write hit exactly one row.
+pub(crate) fn one_row(rows: u64, what: &str) -> Result<(), StepError> {
+    if rows == 1 {
+        return Ok(());
+    }
+    Err(StepError::Corrupt(format!("a write of one {what} touched {rows} rows")))
+}

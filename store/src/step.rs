@@ -1,0 +1,87 @@
+//! The shape of a durable step, and its runner.
+
+use std::future::Future;
+
+use undolog_core::role::Role;
+use uuid::Uuid;
+
+use crate::{
+    error::{Decided, StepError},
+    pool::Store,
+    tenant::Tenant,
+};
+
+/// How often a step is tried when Postgres answers with a deadlock or a serialisation failure.
+const TRIES_MAX: u32 = 5;
+
+/// Who calls: always from the credential, never from the request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Caller {
+    /// The organisation of the key.
+    pub org_id: Uuid,
+    /// Who acts; sessions belong to principals, and a rotated key keeps its principal.
+    pub principal: String,
+    /// What the key may do.
+    pub role: Role,
+    /// The call came through a proxy.
+    pub via_proxy: bool,
+}
+
+impl Caller {
+    /// May this caller work with a session of `owner`? Agents and executors-by-agent reach only
+    /// their own; the other roles reach every session of their organisation.
+    pub fn reaches(&self, owner: &str) -> bool {
+        !matches!(self.role, Role::Agent) || self.principal == owner
+    }
+}
+
+/// One durable step: a command that runs in one transaction.
+pub trait Step: Send + Sync + 'static {
+    /// What the caller hears.
+    type Reply: Send + 'static;
+    /// The verb, for logs and metrics.
+    const NAME: &'static str;
+
+    /// The organisation whose rows it touches.
+    fn org_id(&self) -> Uuid;
+
+    /// Reads, decides and writes. `Ok(Err(refusal))` commits what was written and refuses;
+    /// `Err(_)` writes nothing. It can run more than once (deadlocks), so it keeps no state.
+    fn run(
+        &self,
+        tx: &mut Tenant,
+    ) -> impl Future<Output = Result<Decided<Self::Reply>, StepError>> + Send;
+}
+
+/// Runs a step, again after deadlocks and serialisation failures.
+pub(crate) async fn run<S: Step>(store: &Store, step: &S) -> Result<Decided<S::Reply>, StepError> {
+    let mut tries = 1;
+    loop {
+        match once(store, step).await {
+            Err(error) if error.is_conflict() && tries < TRIES_MAX => {
+                metrics::counter!("undolog_step_conflicts_total", "step" => S::NAME).increment(1);
+                tries += 1;
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
+async fn once<S: Step>(store: &Store, step: &S) -> Result<Decided<S::Reply>, StepError> {
+    let mut tx = Tenant::begin(store, step.org_id()).await?;
+    match step.run(&mut tx).await {
+        Ok(decided) => {
+            crate::crash_point!("step.before_commit");
+            tx.commit().await?;
+            crate::crash_point!("step.after_commit");
+            Ok(decided)
+        }
+        Err(error) => {
+            // When the rollback fails as well, the connection is closed by the drop.
+            if let Err(rollback) = tx.rollback().await {
+                tracing::debug!(error = %rollback, step = S::NAME, "rollback was not confirmed");
+            }
+            Err(error)
+        }
+    }
+}

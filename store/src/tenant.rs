@@ -1,0 +1,70 @@
+//! A transaction of one organisation: the only way to open one.
+
+use sqlx::{PgConnection, Postgres, pool::PoolConnection};
+use uuid::Uuid;
+
+use crate::{error::StepError, pool::Store};
+
+/// One open transaction with its organisation set. A connection whose transaction did not end
+/// cleanly (an error, a panic, a dropped future, at any point) never goes back to the pool: an open
+/// transaction or another organisation's setting cannot reach the next borrower.
+#[derive(Debug)]
+pub struct Tenant {
+    conn: PoolConnection<Postgres>,
+    org_id: Uuid,
+    store: Store,
+    clean: bool,
+}
+
+impl Tenant {
+    /// Opens a transaction. READ COMMITTED is said explicitly: a database-wide default of another
+    /// level would make the look-up after the session lock see an older snapshot.
+    pub async fn begin(store: &Store, org_id: Uuid) -> Result<Self, StepError> {
+        let conn = store.pool().acquire().await?;
+        let mut tenant = Self { conn, org_id, store: store.clone(), clean: false };
+        // A uuid's text has no quote, so it can stand in the statement.
+        let begin = format!(
+            "BEGIN ISOLATION LEVEL READ COMMITTED; \
+             SET LOCAL undolog.current_org_id = '{org_id}'"
+        );
+        sqlx::raw_sql(&begin).execute(&mut *tenant.conn).await?;
+        Ok(tenant)
+    }
+
+    /// The organisation of this transaction.
+    pub fn org_id(&self) -> Uuid {
+        self.org_id
+    }
+
+    /// The store that opened this transaction.
+    pub fn store(&self) -> Store {
+        self.store.clone()
+    }
+
+    /// The connection, to run statements on.
+    pub fn conn(&mut self) -> &mut PgConnection {
+        &mut self.conn
+    }
+
+    /// Commits. An error here means that the outcome is not known to us.
+    pub async fn commit(mut self) -> Result<(), StepError> {
+        sqlx::raw_sql("COMMIT").execute(&mut *self.conn).await?;
+        self.clean = true;
+        Ok(())
+    }
+
+    /// Rolls back.
+    pub async fn rollback(mut self) -> Result<(), StepError> {
+        sqlx::raw_sql("ROLLBACK").execute(&mut *self.conn).await?;
+        self.clean = true;
+        Ok(())
+    }
+}
+
+impl Drop for Tenant {
+    fn drop(&mut self) {
+        if !self.clean {
+            self.conn.close_on_drop();
+        }
+    }
+}
