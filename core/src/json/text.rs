@@ -1,0 +1,78 @@
+//! A JSON string: decoded where Unicode allows it, and as it was written where it does not.
+
+use std::fmt::Write as _;
+
+/// A JSON string.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Text {
+    /// The decoded string; a lone surrogate shows as U+FFFD.
+    value: String,
+    /// The body between the quotes as it was written, kept only when it holds a lone surrogate.
+    raw: Option<String>,
+}
+
+impl Text {
+    /// A text that Unicode can represent.
+    #[must_use]
+    pub fn new(value: impl Into<String>) -> Self {
+        Self { value: value.into(), raw: None }
+    }
+
+    /// A text with lone surrogates: what can be shown, and what was written between the quotes.
+    pub(crate) const fn with_raw(value: String, raw: String) -> Self {
+        Self { value, raw: Some(raw) }
+    }
+
+    /// The decoded string; lone surrogates show as U+FFFD.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.value
+    }
+
+    /// Whether the decoded string is the whole truth.
+    #[must_use]
+    pub const fn is_exact(&self) -> bool {
+        self.raw.is_none()
+    }
+
+    /// Appends the quoted string: escaped as `serde_json` does, or as it was written.
+    pub(crate) fn write_quoted(&self, out: &mut String) {
+        match &self.raw {
+            Some(raw) => {
+                out.push('"');
+                out.push_str(raw);
+                out.push('"');
+            }
+            None => write_quoted(&self.value, out),
+        }
+    }
+}
+
+impl From<&str> for Text {
+    fn from(value: &str) -> Self {
+        Self::new(value)
+    }
+}
+
+/// Appends a quoted string with the escapes that `serde_json` uses: the short ones, `\u00xx` in
+/// lower case for the other control characters, and nothing else.
+pub(crate) fn write_quoted(text: &str, out: &mut String) {
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            '\u{8}' => out.push_str("\\b"),
+            '\u{c}' => out.push_str("\\f"),
+            c if c < ' ' => {
+                // Writing to a String cannot fail, so the result says nothing.
+                let _ = write!(out, "\\u{:04x}", u32::from(c));
+            }
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+}

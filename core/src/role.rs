@@ -1,0 +1,121 @@
+//! What each role of an API key may call.
+
+use crate::names::named_enum;
+
+named_enum! {
+    /// The role of an API key.
+    pub enum Role {
+        /// An agent: works in its own principal's sessions.
+        Agent => "agent",
+        /// A proxy that runs approved calls of upstream tools.
+        Executor => "executor",
+        /// A human who decides approvals.
+        Approver => "approver",
+        /// A human who settles sessions and dead letters.
+        Operator => "operator",
+        /// Everything, the registry included.
+        Admin => "admin",
+    }
+}
+
+impl Role {
+    /// Whether this role sees and touches only the sessions that its own principal began.
+    #[must_use]
+    pub const fn is_bound_to_own_sessions(self) -> bool {
+        matches!(self, Self::Agent)
+    }
+
+    /// Whether this role touches only approved effects of upstream tools.
+    #[must_use]
+    pub const fn is_bound_to_upstream_tools(self) -> bool {
+        matches!(self, Self::Executor)
+    }
+
+    /// Whether this role may register a tool with a lower tier, or bind it to a compensation that
+    /// is not open.
+    #[must_use]
+    pub const fn may_weaken_registry(self) -> bool {
+        matches!(self, Self::Admin)
+    }
+}
+
+named_enum! {
+    /// Every RPC of the wire, as `Service/Method`.
+    pub enum Rpc {
+        /// Records a call before it runs.
+        Intercept => "UndoLogEngine/Intercept",
+        /// Records an outcome.
+        Commit => "UndoLogEngine/Commit",
+        /// Records a failure.
+        Fail => "UndoLogEngine/Fail",
+        /// Approves a call.
+        Approve => "UndoLogEngine/Approve",
+        /// Rejects a call.
+        Reject => "UndoLogEngine/Reject",
+        /// Begins a session.
+        Begin => "UndoLogSessions/Begin",
+        /// Renews a session's lease and its grants.
+        Heartbeat => "UndoLogSessions/Heartbeat",
+        /// Ends a session well.
+        Complete => "UndoLogSessions/Complete",
+        /// Fails a session.
+        FailSession => "UndoLogSessions/FailSession",
+        /// Names a position to come back to.
+        Savepoint => "UndoLogSessions/Savepoint",
+        /// Starts or widens a rollback.
+        Rollback => "UndoLogSessions/Rollback",
+        /// Reads a session.
+        Get => "UndoLogSessions/Get",
+        /// Lists sessions.
+        List => "UndoLogSessions/List",
+        /// Lists a session's effects.
+        ListEffects => "UndoLogSessions/ListEffects",
+        /// Streams events.
+        WatchEvents => "UndoLogSessions/WatchEvents",
+        /// Registers a tool.
+        RegisterTool => "UndoLogRegistry/RegisterTool",
+        /// Reads a tool.
+        GetTool => "UndoLogRegistry/GetTool",
+        /// Lists tools.
+        ListTools => "UndoLogRegistry/ListTools",
+        /// Registers a compensation.
+        RegisterCompensation => "UndoLogRegistry/RegisterCompensation",
+        /// Reads a compensation.
+        GetCompensation => "UndoLogRegistry/GetCompensation",
+        /// Lists compensations.
+        ListCompensations => "UndoLogRegistry/ListCompensations",
+    }
+}
+
+impl Rpc {
+    /// From a request's path, such as `/undolog.v1.UndoLogEngine/Intercept`.
+    #[must_use]
+    pub fn from_path(path: &str) -> Option<Self> {
+        path.strip_prefix("/undolog.v1.")?.parse().ok()
+    }
+}
+
+/// Whether a role may call an RPC at all. Which sessions and tools it may name there is decided
+/// by `Role::is_bound_to_own_sessions` and its siblings.
+#[must_use]
+pub const fn allows(role: Role, rpc: Rpc) -> bool {
+    use Role::{Admin, Agent, Approver, Executor, Operator};
+    match rpc {
+        Rpc::Intercept | Rpc::Commit | Rpc::Fail | Rpc::Heartbeat => {
+            matches!(role, Agent | Executor | Admin)
+        }
+        Rpc::Approve | Rpc::Reject => matches!(role, Approver | Admin),
+        Rpc::Begin | Rpc::Savepoint => matches!(role, Agent | Admin),
+        Rpc::Complete | Rpc::FailSession | Rpc::Rollback => {
+            matches!(role, Agent | Operator | Admin)
+        }
+        Rpc::Get | Rpc::List | Rpc::ListEffects | Rpc::WatchEvents => {
+            matches!(role, Agent | Approver | Operator | Admin)
+        }
+        Rpc::GetTool | Rpc::ListTools | Rpc::GetCompensation | Rpc::ListCompensations => {
+            matches!(role, Agent | Approver | Operator | Admin)
+        }
+        Rpc::RegisterTool => matches!(role, Agent | Admin),
+        Rpc::RegisterCompensation => matches!(role, Admin),
+    }
+}
