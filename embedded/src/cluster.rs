@@ -46,16 +46,8 @@ impl Cluster {
             initdb(&dir, &installation, &user, options.auth, options.fsync)?;
         }
         let password = dir.password()?;
-        let mut cluster = Self {
-            options,
-            dir,
-            installation,
-            user,
-            password,
-            port: 0,
-            server: None,
-            _lock: lock,
-        };
+        let mut cluster =
+            Self { options, dir, installation, user, password, port: 0, server: None, _lock: lock };
         cluster.launch()?;
         Ok(cluster)
     }
@@ -83,18 +75,11 @@ impl Cluster {
 
     fn launch_once(&mut self) -> Result<(), EmbeddedError> {
         let (log, log_start) = self.dir.open_log()?;
-        let log_too = log
-            .try_clone()
-            .map_err(EmbeddedError::io("cannot open", &self.dir.log()))?;
+        let log_too = log.try_clone().map_err(EmbeddedError::io("cannot open", &self.dir.log()))?;
         let program = self.installation.program("postgres");
         let mut command = Command::new(&program);
         clean_environment(&mut command, &self.dir);
-        command.envs(
-            self.options
-                .environment
-                .iter()
-                .map(|(name, value)| (name, value)),
-        );
+        command.envs(self.options.environment.iter().map(|(name, value)| (name, value)));
         command.arg("-D").arg(self.dir.pgdata());
         for (name, value) in self.settings() {
             command.arg("-c").arg(format!("{name}={value}"));
@@ -129,18 +114,14 @@ impl Cluster {
                 settings.push((name, "off".to_owned()));
             }
         }
-        let ours = settings
-            .into_iter()
-            .map(|(name, value)| (name.to_owned(), value));
+        let ours = settings.into_iter().map(|(name, value)| (name.to_owned(), value));
         ours.chain(self.options.settings.iter().cloned()).collect()
     }
 
     /// The server writes `ready` into its pid file when it accepts connections.
     fn wait_until_ready(&self, server: &mut Child, log_start: u64) -> Result<(), EmbeddedError> {
-        let failed = |why: String| EmbeddedError::Start {
-            why,
-            log_tail: self.dir.log_tail(log_start),
-        };
+        let failed =
+            |why: String| EmbeddedError::Start { why, log_tail: self.dir.log_tail(log_start) };
         let started = Instant::now();
         loop {
             let file = PidFile::read(&self.dir.pgdata());
@@ -151,10 +132,7 @@ impl Cluster {
                 return Err(failed(format!("it ended with {status}")));
             }
             if started.elapsed() > self.options.start_timeout {
-                return Err(failed(format!(
-                    "not ready after {:?}",
-                    self.options.start_timeout
-                )));
+                return Err(failed(format!("not ready after {:?}", self.options.start_timeout)));
             }
             std::thread::sleep(POLL);
         }
@@ -214,9 +192,7 @@ impl Cluster {
     pub fn crash_and_restart(&mut self) -> Result<(), EmbeddedError> {
         if let Some(server) = &mut self.server {
             postmaster::signal(server.id(), Signal::QUIT)?;
-            server
-                .wait()
-                .map_err(EmbeddedError::io("cannot await", self.dir.root()))?;
+            server.wait().map_err(EmbeddedError::io("cannot await", self.dir.root()))?;
             self.server = None;
         }
         self.launch()
@@ -258,9 +234,7 @@ fn installation_for(dir: &DataDir, bin_dir: Option<&Path>) -> Result<Installatio
         made_by: made_by.clone(),
         found,
     };
-    let major = made_by
-        .parse()
-        .map_err(|_| wrong("another version".to_owned()))?;
+    let major = made_by.parse().map_err(|_| wrong("another version".to_owned()))?;
     match find_installation(bin_dir, Some(major)) {
         Ok(found) if found.major == major => Ok(found),
         Ok(found) => Err(wrong(found.version)),
@@ -271,9 +245,7 @@ fn installation_for(dir: &DataDir, bin_dir: Option<&Path>) -> Result<Installatio
 
 /// The exit status, if the process has ended.
 fn exited(server: &mut Child) -> Result<Option<ExitStatus>, EmbeddedError> {
-    server
-        .try_wait()
-        .map_err(EmbeddedError::io("cannot await", Path::new("postgres")))
+    server.try_wait().map_err(EmbeddedError::io("cannot await", Path::new("postgres")))
 }
 
 /// The preferred port if nobody listens on it, else one that the system gives.
@@ -286,4 +258,13 @@ fn free_port(preferred: Option<u16>) -> std::io::Result<u16> {
         }
     }
     Err(std::io::ErrorKind::AddrNotAvailable.into())
+}
+
+/// Stops whatever server is left on a data folder and removes the folder. One that a living process
+/// holds is refused; one that does not exist is fine.
+pub fn remove(data_dir: &Path) -> Result<(), EmbeddedError> {
+    let Some(dir) = DataDir::existing(data_dir) else { return Ok(()) };
+    let _lock = dir.lock()?;
+    postmaster::stop_orphan(&dir.pgdata())?;
+    std::fs::remove_dir_all(dir.root()).map_err(EmbeddedError::io("cannot remove", dir.root()))
 }

@@ -29,11 +29,7 @@ pub fn default_data_dir() -> PathBuf {
     if rustix::process::geteuid().is_root() {
         return PathBuf::from("/var/lib/undolog/dev");
     }
-    let home = |name: &str| {
-        std::env::var_os(name)
-            .filter(|v| !v.is_empty())
-            .map(PathBuf::from)
-    };
+    let home = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
     home("XDG_DATA_HOME")
         .or_else(|| home("HOME").map(|dir| dir.join(".local/share")))
         .unwrap_or_else(std::env::temp_dir)
@@ -50,9 +46,7 @@ impl DataDir {
     /// Creates the folder if need be. Its own mode lets the server's user pass.
     pub(crate) fn create(root: &Path) -> Result<Self, EmbeddedError> {
         std::fs::create_dir_all(root).map_err(EmbeddedError::io("cannot create", root))?;
-        let root = root
-            .canonicalize()
-            .map_err(EmbeddedError::io("cannot resolve", root))?;
+        let root = root.canonicalize().map_err(EmbeddedError::io("cannot resolve", root))?;
         Ok(Self { root })
     }
 
@@ -143,11 +137,7 @@ impl DataDir {
 
     /// The port of the last run.
     pub(crate) fn last_port(&self) -> Option<u16> {
-        std::fs::read_to_string(self.root.join("port"))
-            .ok()?
-            .trim()
-            .parse()
-            .ok()
+        std::fs::read_to_string(self.root.join("port")).ok()?.trim().parse().ok()
     }
 
     /// Remembers the port for the next run.
@@ -166,26 +156,20 @@ impl DataDir {
             .mode(0o600)
             .open(&path)
             .map_err(EmbeddedError::io("cannot open", &path))?;
-        let length = file
-            .metadata()
-            .map_err(EmbeddedError::io("cannot look at", &path))?
-            .len();
+        let length = file.metadata().map_err(EmbeddedError::io("cannot look at", &path))?.len();
         if length > LOG_BYTES_MAX {
-            file.set_len(0)
-                .map_err(EmbeddedError::io("cannot cut", &path))?;
+            file.set_len(0).map_err(EmbeddedError::io("cannot cut", &path))?;
             return Ok((file, 0));
         }
         Ok((file, length))
     }
 
-    /// The end of the log from `start` on, for an error text. A log that cannot be read says so itself.
+    /// The end of the log from `start` on, for an error text. A log that cannot be read says so.
     pub(crate) fn log_tail(&self, start: u64) -> String {
         let read = || -> std::io::Result<String> {
             let mut file = File::open(self.log())?;
             let length = file.metadata()?.len();
-            file.seek(SeekFrom::Start(
-                length.saturating_sub(LOG_TAIL_BYTES).max(start),
-            ))?;
+            file.seek(SeekFrom::Start(length.saturating_sub(LOG_TAIL_BYTES).max(start)))?;
             let mut bytes = Vec::new();
             file.read_to_end(&mut bytes)?;
             Ok(String::from_utf8_lossy(&bytes).into_owned())
@@ -197,12 +181,8 @@ impl DataDir {
 /// Writes a file that only its owner may read.
 pub(crate) fn write_private(path: &Path, text: &str) -> Result<(), EmbeddedError> {
     let write = || -> std::io::Result<()> {
-        let mut file = OpenOptions::new()
-            .create(true)
-            .truncate(true)
-            .write(true)
-            .mode(0o600)
-            .open(path)?;
+        let mut file =
+            OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(path)?;
         file.set_permissions(std::fs::Permissions::from_mode(0o600))?;
         writeln!(file, "{text}")
     };

@@ -41,10 +41,7 @@ pub struct Installation {
 impl Installation {
     /// Checks that `bin_dir` holds a server that is new enough.
     pub fn inspect(bin_dir: &Path) -> Result<Self, EmbeddedError> {
-        let unusable = |why: String| EmbeddedError::Unusable {
-            bin_dir: bin_dir.to_owned(),
-            why,
-        };
+        let unusable = |why: String| EmbeddedError::Unusable { bin_dir: bin_dir.to_owned(), why };
         for name in ["postgres", "initdb"] {
             if !bin_dir.join(name).is_file() {
                 return Err(unusable(format!("there is no `{name}` in it")));
@@ -57,20 +54,12 @@ impl Installation {
         let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
         let Some((version, major)) = parse_version(&text) else {
             let error = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-            return Err(unusable(format!(
-                "`postgres --version` said {text:?} {error}"
-            )));
+            return Err(unusable(format!("`postgres --version` said {text:?} {error}")));
         };
         if major < MAJOR_MIN {
-            return Err(unusable(format!(
-                "version {version} is older than {MAJOR_MIN}"
-            )));
+            return Err(unusable(format!("version {version} is older than {MAJOR_MIN}")));
         }
-        Ok(Self {
-            bin_dir: bin_dir.to_owned(),
-            major,
-            version,
-        })
+        Ok(Self { bin_dir: bin_dir.to_owned(), major, version })
     }
 
     /// The path of one of its programs.
@@ -85,9 +74,8 @@ pub fn find_installation(
     bin_dir: Option<&Path>,
     major: Option<u32>,
 ) -> Result<Installation, EmbeddedError> {
-    let named = bin_dir
-        .map(Path::to_owned)
-        .or_else(|| variable(BIN_DIR_VARIABLE).map(PathBuf::from));
+    let named =
+        bin_dir.map(Path::to_owned).or_else(|| variable(BIN_DIR_VARIABLE).map(PathBuf::from));
     if let Some(dir) = named {
         return Installation::inspect(&dir);
     }
@@ -117,13 +105,10 @@ fn choose(candidates: Vec<PathBuf>, major: Option<u32>) -> Result<Installation, 
 
 /// Every folder that might hold a server and does hold a `postgres`, in order of preference.
 fn candidates() -> Vec<PathBuf> {
-    let mut dirs: Vec<PathBuf> = variable("PATH")
-        .map(|path| std::env::split_paths(&path).collect())
-        .unwrap_or_default();
+    let mut dirs: Vec<PathBuf> =
+        variable("PATH").map(|path| std::env::split_paths(&path).collect()).unwrap_or_default();
     if let Ok(output) = Command::new("pg_config").arg("--bindir").output() {
-        dirs.push(PathBuf::from(
-            String::from_utf8_lossy(&output.stdout).trim(),
-        ));
+        dirs.push(PathBuf::from(String::from_utf8_lossy(&output.stdout).trim()));
     }
     for pattern in USUAL_FOLDERS {
         dirs.extend(expand(pattern));
@@ -151,10 +136,7 @@ fn expand(pattern: &str) -> Vec<PathBuf> {
         .filter_map(|entry| {
             let name = entry.file_name().into_string().ok()?;
             let version = name.strip_prefix(prefix)?;
-            let order = version
-                .split('.')
-                .filter_map(|part| part.parse().ok())
-                .collect();
+            let order = version.split('.').filter_map(|part| part.parse().ok()).collect();
             Some((order, PathBuf::from(format!("{parent}/{name}{after}"))))
         })
         .collect();
@@ -164,10 +146,7 @@ fn expand(pattern: &str) -> Vec<PathBuf> {
 
 /// Reads `postgres (PostgreSQL) 18.4 (Debian 18.4-1)` as ("18.4", 18).
 fn parse_version(text: &str) -> Option<(String, u32)> {
-    let word = text
-        .strip_prefix("postgres (PostgreSQL) ")?
-        .split_whitespace()
-        .next()?;
+    let word = text.strip_prefix("postgres (PostgreSQL) ")?.split_whitespace().next()?;
     let digits: String = word.chars().take_while(char::is_ascii_digit).collect();
     Some((word.to_owned(), digits.parse().ok()?))
 }
@@ -185,10 +164,7 @@ mod tests {
     fn versions_are_read_from_all_the_ways_they_are_printed() {
         let read = |text| parse_version(text).map(|(_, major)| major);
         assert_eq!(read("postgres (PostgreSQL) 18.4"), Some(18));
-        assert_eq!(
-            read("postgres (PostgreSQL) 15.18 (Debian 15.18-0+deb12u1)"),
-            Some(15)
-        );
+        assert_eq!(read("postgres (PostgreSQL) 15.18 (Debian 15.18-0+deb12u1)"), Some(15));
         assert_eq!(read("postgres (PostgreSQL) 19beta1"), Some(19));
         assert_eq!(read("postgres (EnterpriseDB) 18"), None);
         assert_eq!(read(""), None);
@@ -196,24 +172,14 @@ mod tests {
 
     #[test]
     fn a_folder_without_a_server_says_what_is_missing() {
-        let error = Installation::inspect(Path::new("/nowhere"))
-            .expect_err("refused")
-            .to_string();
-        assert_eq!(
-            error,
-            "/nowhere holds no usable PostgreSQL: there is no `postgres` in it"
-        );
+        let error = Installation::inspect(Path::new("/nowhere")).expect_err("refused").to_string();
+        assert_eq!(error, "/nowhere holds no usable PostgreSQL: there is no `postgres` in it");
     }
 
     #[test]
     fn nothing_found_says_what_to_install() {
         let error = choose(Vec::new(), None).expect_err("refused").to_string();
-        for word in [
-            "apt install postgresql",
-            "dnf install",
-            "brew install",
-            "DATABASE_URL",
-        ] {
+        for word in ["apt install postgresql", "dnf install", "brew install", "DATABASE_URL"] {
             assert!(error.contains(word), "{error}");
         }
     }
@@ -227,12 +193,7 @@ mod tests {
         let found = expand(&format!("{}/*/bin", root.display()));
         let names: Vec<_> = found
             .iter()
-            .map(|dir| {
-                dir.strip_prefix(&root)
-                    .expect("works")
-                    .display()
-                    .to_string()
-            })
+            .map(|dir| dir.strip_prefix(&root).expect("works").display().to_string())
             .collect();
         std::fs::remove_dir_all(&root).expect("works");
         assert_eq!(names, ["18/bin", "17/bin", "15/bin", "9.6/bin"]);

@@ -35,10 +35,7 @@ pub(crate) fn initdb(
         Auth::Trust => None,
     };
     let mut command = Command::new(installation.program("initdb"));
-    command
-        .arg("-D")
-        .arg(&new)
-        .args(["-U", SUPERUSER, "-E", "UTF8", "--no-locale"]);
+    command.arg("-D").arg(&new).args(["-U", SUPERUSER, "-E", "UTF8", "--no-locale"]);
     if !fsync {
         command.arg("--no-sync");
     }
@@ -48,10 +45,7 @@ pub(crate) fn initdb(
             // initdb opens this file as the server's user, who may not read ours.
             write_private(&handover, password)?;
             user.own(&handover)?;
-            command
-                .args(["-A", "scram-sha-256"])
-                .arg("--pwfile")
-                .arg(&handover);
+            command.args(["-A", "scram-sha-256"]).arg("--pwfile").arg(&handover);
         }
         None => {
             command.args(["-A", "trust"]);
@@ -82,10 +76,7 @@ fn run(mut command: Command, dir: &DataDir, user: &RunAs) -> Result<(), Embedded
         String::from_utf8_lossy(&output.stdout),
         String::from_utf8_lossy(&output.stderr)
     );
-    Err(EmbeddedError::Initdb {
-        data_dir: dir.root().to_owned(),
-        output: text,
-    })
+    Err(EmbeddedError::Initdb { data_dir: dir.root().to_owned(), output: text })
 }
 
 /// Nothing of our environment may steer the server: `PGDATA`, `PGPORT` and their kin would.
@@ -94,11 +85,7 @@ pub(crate) fn clean_environment(command: &mut Command, dir: &DataDir) {
     if let Some(path) = std::env::var_os("PATH") {
         command.env("PATH", path);
     }
-    command
-        .env("LC_ALL", "C")
-        .env("TZ", "UTC")
-        .env("HOME", dir.root())
-        .current_dir(dir.root());
+    command.env("LC_ALL", "C").env("TZ", "UTC").env("HOME", dir.root()).current_dir(dir.root());
 }
 
 fn random_password(dir: &DataDir) -> Result<String, EmbeddedError> {

@@ -23,7 +23,7 @@ mod options;
 mod postmaster;
 mod user;
 
-pub use cluster::Cluster;
+pub use cluster::{Cluster, remove};
 pub use error::EmbeddedError;
 pub use files::default_data_dir;
 pub use find::{BIN_DIR_VARIABLE, Installation, MAJOR_MIN, find_installation};

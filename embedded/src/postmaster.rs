@@ -66,11 +66,9 @@ pub fn running(data_dir: &Path) -> Result<Option<Running>, EmbeddedError> {
         return Ok(None);
     };
     match live(&dir.pgdata()) {
-        Some(file) if file.ready => Ok(Some(Running {
-            pid: file.pid,
-            port: file.port,
-            password: dir.password()?,
-        })),
+        Some(file) if file.ready => {
+            Ok(Some(Running { pid: file.pid, port: file.port, password: dir.password()? }))
+        }
         _ => Ok(None),
     }
 }
@@ -99,9 +97,8 @@ fn is_postmaster_of(pid: u32, pgdata: &Path) -> bool {
             Err(error) => error.kind() == std::io::ErrorKind::PermissionDenied,
         };
     }
-    let asked = std::process::Command::new("ps")
-        .args(["-o", "command=", "-p", &pid.to_string()])
-        .output();
+    let asked =
+        std::process::Command::new("ps").args(["-o", "command=", "-p", &pid.to_string()]).output();
     asked.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains("postgres"))
 }
 
@@ -126,10 +123,7 @@ pub(crate) fn stop(pid: u32, mut gone: impl FnMut() -> bool) -> Result<(), Embed
         }
         tracing::warn!(pid, signal = ?how, "postgres.still_running");
     }
-    Err(EmbeddedError::Stop {
-        pid,
-        why: "it ignored SIGINT and SIGQUIT".to_owned(),
-    })
+    Err(EmbeddedError::Stop { pid, why: "it ignored SIGINT and SIGQUIT".to_owned() })
 }
 
 /// Stops a server that an earlier process of ours left behind when it was killed.
@@ -181,11 +175,7 @@ mod tests {
 
     #[test]
     fn a_pid_file_is_read_line_by_line() {
-        let expected = PidFile {
-            pid: 4711,
-            port: 54321,
-            ready: true,
-        };
+        let expected = PidFile { pid: 4711, port: 54321, ready: true };
         assert_eq!(PidFile::parse(WHOLE), Some(expected));
         let starting = WHOLE.replace("ready", "starting");
         assert!(PidFile::parse(&starting).is_some_and(|file| !file.ready));
@@ -195,10 +185,7 @@ mod tests {
 
     #[test]
     fn a_stranger_with_the_old_pid_is_no_postmaster() {
-        assert!(!is_postmaster_of(
-            std::process::id(),
-            Path::new("/example/pgdata")
-        ));
+        assert!(!is_postmaster_of(std::process::id(), Path::new("/example/pgdata")));
         assert!(!is_postmaster_of(u32::MAX, Path::new("/example/pgdata")));
     }
 }

@@ -26,18 +26,10 @@ pub(crate) struct RunAs {
 impl RunAs {
     /// Ourselves when unprivileged; as root the named user, else `postgres`, else `nobody`.
     pub(crate) fn choose(wanted: Option<&str>) -> Result<Self, EmbeddedError> {
-        let (uid, gid) = (
-            rustix::process::geteuid().as_raw(),
-            rustix::process::getegid().as_raw(),
-        );
+        let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         if uid != 0 {
             let name = std::env::var("USER").unwrap_or_else(|_| uid.to_string());
-            return Ok(Self {
-                name,
-                uid,
-                gid,
-                switch: false,
-            });
+            return Ok(Self { name, uid, gid, switch: false });
         }
         let names = wanted.map_or(UNPRIVILEGED.to_vec(), |name| vec![name]);
         let mut last = None;
@@ -74,9 +66,7 @@ impl RunAs {
         let mut folders: Vec<&Path> = target.ancestors().collect();
         folders.reverse();
         for folder in folders {
-            let meta = folder
-                .metadata()
-                .map_err(EmbeddedError::io("cannot look at", folder))?;
+            let meta = folder.metadata().map_err(EmbeddedError::io("cannot look at", folder))?;
             if !self.may_pass(meta.uid(), meta.gid(), meta.mode()) {
                 return Err(EmbeddedError::Impassable {
                     user: self.name.clone(),
@@ -108,12 +98,7 @@ fn look_up(name: &str) -> Result<RunAs, EmbeddedError> {
     if uid == 0 {
         return Err(refused(name, "it is root"));
     }
-    Ok(RunAs {
-        name: name.to_owned(),
-        uid,
-        gid,
-        switch: true,
-    })
+    Ok(RunAs { name: name.to_owned(), uid, gid, switch: true })
 }
 
 /// One number from `id`.
@@ -129,10 +114,7 @@ fn id(flag: &str, name: &str) -> Result<u32, EmbeddedError> {
 }
 
 fn refused(name: &str, why: &str) -> EmbeddedError {
-    EmbeddedError::User {
-        name: name.to_owned(),
-        why: why.to_owned(),
-    }
+    EmbeddedError::User { name: name.to_owned(), why: why.to_owned() }
 }
 
 #[cfg(test)]
@@ -141,27 +123,17 @@ mod tests {
 
     #[test]
     fn the_first_class_that_fits_decides_alone() {
-        let user = RunAs {
-            name: "pg".into(),
-            uid: 7,
-            gid: 8,
-            switch: true,
-        };
+        let user = RunAs { name: "pg".into(), uid: 7, gid: 8, switch: true };
         assert!(user.may_pass(0, 0, 0o755));
         assert!(!user.may_pass(0, 0, 0o700));
         assert!(user.may_pass(7, 0, 0o700));
-        assert!(
-            !user.may_pass(7, 0, 0o077),
-            "the owner's own bits count, not the others'"
-        );
+        assert!(!user.may_pass(7, 0, 0o077), "the owner's own bits count, not the others'");
         assert!(user.may_pass(0, 8, 0o710));
     }
 
     #[test]
     fn a_user_that_does_not_exist_is_named() {
-        let error = look_up("no-such-user-here")
-            .expect_err("refused")
-            .to_string();
+        let error = look_up("no-such-user-here").expect_err("refused").to_string();
         assert!(error.contains("no-such-user-here"), "{error}");
     }
 }

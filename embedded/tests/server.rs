@@ -30,9 +30,7 @@ impl Drop for Folder {
 }
 
 fn quick(folder: &Folder) -> ClusterOptions {
-    ClusterOptions::new(folder.0.join("data"))
-        .auth(Auth::Trust)
-        .fsync(false)
+    ClusterOptions::new(folder.0.join("data")).auth(Auth::Trust).fsync(false)
 }
 
 fn owner_uid(path: impl AsRef<Path>) -> u32 {
@@ -50,10 +48,7 @@ fn a_restart_keeps_the_data_and_the_address() {
     let port = cluster.port();
     ask(port, "CREATE TABLE kept AS SELECT 42 AS answer").unwrap();
     cluster.stop().unwrap();
-    assert!(
-        greeting(port, "postgres").is_err(),
-        "the server still answers after stop"
-    );
+    assert!(greeting(port, "postgres").is_err(), "the server still answers after stop");
 
     let cluster = quick(&folder).start().unwrap();
     assert_eq!(cluster.port(), port);
@@ -77,17 +72,8 @@ fn a_folder_in_use_is_refused_with_the_holder() {
     let cluster = quick(&folder).start().unwrap();
     let error = quick(&folder).start().unwrap_err();
     assert!(matches!(error, EmbeddedError::InUse { .. }), "{error}");
-    assert!(
-        error
-            .to_string()
-            .contains(&format!("pid {}", std::process::id())),
-        "{error}"
-    );
-    assert_eq!(
-        ask(cluster.port(), "SELECT 1").unwrap(),
-        ["1"],
-        "the holder's server suffered"
-    );
+    assert!(error.to_string().contains(&format!("pid {}", std::process::id())), "{error}");
+    assert_eq!(ask(cluster.port(), "SELECT 1").unwrap(), ["1"], "the holder's server suffered");
 }
 
 #[test]
@@ -117,10 +103,7 @@ fn a_pid_file_that_names_a_stranger_does_not_stop_the_start() {
         command.uid(server_uid);
     }
     let mut stranger = command.spawn().unwrap();
-    let text = format!(
-        "{}\n/elsewhere\n1\n1\n\n127.0.0.1\n1 1\nready   \n",
-        stranger.id()
-    );
+    let text = format!("{}\n/elsewhere\n1\n1\n\n127.0.0.1\n1 1\nready   \n", stranger.id());
     std::fs::write(&stale, text).unwrap();
     std::os::unix::fs::chown(&stale, Some(server_uid), None).unwrap();
     let outcome = quick(&folder).start();
@@ -133,10 +116,7 @@ fn a_pid_file_that_names_a_stranger_does_not_stop_the_start() {
 #[test]
 fn a_crashed_server_replays_what_was_committed() {
     let folder = Folder::new("crash");
-    let mut cluster = ClusterOptions::new(folder.0.join("data"))
-        .auth(Auth::Trust)
-        .start()
-        .unwrap();
+    let mut cluster = ClusterOptions::new(folder.0.join("data")).auth(Auth::Trust).start().unwrap();
     ask(cluster.port(), "CREATE TABLE kept AS SELECT 7 AS n").unwrap();
     cluster.crash_and_restart().unwrap();
     assert!(cluster.is_running());
@@ -146,27 +126,14 @@ fn a_crashed_server_replays_what_was_committed() {
 #[test]
 fn the_password_is_private_and_needed() {
     let folder = Folder::new("password");
-    let cluster = ClusterOptions::new(folder.0.join("data"))
-        .fsync(false)
-        .start()
-        .unwrap();
-    assert_eq!(
-        greeting(cluster.port(), "postgres").unwrap(),
-        10,
-        "SASL is not asked for"
-    );
+    let cluster = ClusterOptions::new(folder.0.join("data")).fsync(false).start().unwrap();
+    assert_eq!(greeting(cluster.port(), "postgres").unwrap(), 10, "SASL is not asked for");
     let file = cluster.data_dir().join("password");
-    assert_eq!(
-        std::fs::metadata(&file).unwrap().permissions().mode() & 0o777,
-        0o600
-    );
+    assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
     let password = std::fs::read_to_string(&file).unwrap();
     assert!(cluster.url("x").contains(password.trim()));
     assert!(!folder.0.join("data/password.initdb").exists());
-    let mode = std::fs::metadata(folder.0.join("data/pgdata"))
-        .unwrap()
-        .permissions()
-        .mode();
+    let mode = std::fs::metadata(folder.0.join("data/pgdata")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o700);
 }
 
@@ -176,19 +143,9 @@ fn the_server_has_its_own_process_group_and_is_never_root() {
     let cluster = quick(&folder).start().unwrap();
     let pid = cluster.pid().unwrap();
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    let group: u32 = stat
-        .rsplit_once(')')
-        .unwrap()
-        .1
-        .split_whitespace()
-        .nth(2)
-        .unwrap()
-        .parse()
-        .unwrap();
-    assert_eq!(
-        group, pid,
-        "Ctrl-C would reach the server before the engine has drained"
-    );
+    let group: u32 =
+        stat.rsplit_once(')').unwrap().1.split_whitespace().nth(2).unwrap().parse().unwrap();
+    assert_eq!(group, pid, "Ctrl-C would reach the server before the engine has drained");
     assert_ne!(owner_uid(format!("/proc/{pid}")), 0);
 }
 
@@ -201,17 +158,9 @@ fn a_folder_that_the_server_may_not_pass_is_named() {
     let closed = folder.0.join("closed");
     std::fs::create_dir(&closed).unwrap();
     std::fs::set_permissions(&closed, std::fs::Permissions::from_mode(0o700)).unwrap();
-    let error = ClusterOptions::new(closed.join("data"))
-        .start()
-        .unwrap_err();
-    assert!(
-        matches!(&error, EmbeddedError::Impassable { .. }),
-        "{error}"
-    );
-    assert!(
-        error.to_string().contains(&closed.display().to_string()),
-        "{error}"
-    );
+    let error = ClusterOptions::new(closed.join("data")).start().unwrap_err();
+    assert!(matches!(&error, EmbeddedError::Impassable { .. }), "{error}");
+    assert!(error.to_string().contains(&closed.display().to_string()), "{error}");
 }
 
 #[test]
@@ -232,12 +181,20 @@ fn a_cluster_of_another_version_is_refused_by_name() {
     quick(&folder).start().unwrap().stop().unwrap();
     std::fs::write(folder.0.join("data/pgdata/PG_VERSION"), "99\n").unwrap();
     let error = quick(&folder).start().unwrap_err();
-    assert!(
-        matches!(error, EmbeddedError::WrongVersion { .. }),
-        "{error}"
-    );
-    assert!(
-        error.to_string().contains("made by PostgreSQL 99"),
-        "{error}"
-    );
+    assert!(matches!(error, EmbeddedError::WrongVersion { .. }), "{error}");
+    assert!(error.to_string().contains("made by PostgreSQL 99"), "{error}");
+}
+
+#[test]
+fn a_removed_folder_takes_its_left_behind_server_with_it() {
+    let folder = Folder::new("remove");
+    let cluster = quick(&folder).start().unwrap();
+    let data_dir = cluster.data_dir().to_owned();
+    assert!(undolog_embedded::remove(&data_dir).is_err(), "a folder in use was removed");
+    let port = cluster.port();
+    cluster.detach().unwrap();
+    undolog_embedded::remove(&data_dir).unwrap();
+    assert!(greeting(port, "postgres").is_err(), "the server outlived its folder");
+    assert!(!data_dir.exists());
+    undolog_embedded::remove(&data_dir).unwrap();
 }

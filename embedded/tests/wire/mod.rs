@@ -18,11 +18,7 @@ pub(crate) fn ask(port: u16, sql: &str) -> Result<Vec<String>> {
     }
     while message(&mut stream)?.0 != b'Z' {}
     let mut query = vec![b'Q'];
-    query.extend(
-        u32::try_from(sql.len() + 5)
-            .map_err(Error::other)?
-            .to_be_bytes(),
-    );
+    query.extend(u32::try_from(sql.len() + 5).map_err(Error::other)?.to_be_bytes());
     query.extend(sql.as_bytes());
     query.push(0);
     stream.write_all(&query)?;
@@ -42,19 +38,12 @@ fn connect(port: u16, database: &str) -> Result<(TcpStream, u32)> {
     stream.set_read_timeout(Some(Duration::from_secs(20)))?;
     let parameters = format!("user\0postgres\0database\0{database}\0\0");
     let mut startup = Vec::new();
-    startup.extend(
-        u32::try_from(parameters.len() + 8)
-            .map_err(Error::other)?
-            .to_be_bytes(),
-    );
+    startup.extend(u32::try_from(parameters.len() + 8).map_err(Error::other)?.to_be_bytes());
     startup.extend(196_608_u32.to_be_bytes());
     startup.extend(parameters.as_bytes());
     stream.write_all(&startup)?;
     match message(&mut stream)? {
-        (b'R', body) => Ok((
-            stream,
-            u32::from_be_bytes([body[0], body[1], body[2], body[3]]),
-        )),
+        (b'R', body) => Ok((stream, u32::from_be_bytes([body[0], body[1], body[2], body[3]]))),
         (_, body) => Err(Error::other(String::from_utf8_lossy(&body).into_owned())),
     }
 }

@@ -1,0 +1,16 @@
+//! Postgres for tests: one shared server with a database per test, or a server of the test's own
+//! whose clock it moves and which it may crash.
+//!
+//! `UNDOLOG_PG_BIN` chooses the version.
+
+mod clock;
+mod database;
+mod folders;
+mod private;
+mod shared;
+mod template;
+
+pub use clock::Clock;
+pub use database::TestDb;
+pub use folders::workspace_root;
+pub use private::{PrivateCluster, PrivateOptions};
