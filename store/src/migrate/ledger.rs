@@ -59,9 +59,7 @@ pub(super) fn apalis_migrator() -> Migrator {
 }
 
 /// Every known migration with its state; also right for a database that has none yet.
-pub(crate) async fn read(
-    conn: &mut PgConnection,
-) -> Result<Vec<MigrationState>, sqlx::Error> {
+pub(crate) async fn read(conn: &mut PgConnection) -> Result<Vec<MigrationState>, sqlx::Error> {
     let mut had: HashMap<i64, (Vec<u8>, i64)> = HashMap::new();
     if exists(conn).await? {
         let rows: Vec<(i64, Vec<u8>, i64)> = sqlx::query_as(
@@ -84,7 +82,9 @@ pub(crate) async fn read(
                 applied: found.is_some(),
                 checksum_differs: found.is_some_and(|(sum, _)| *sum != *migration.checksum),
                 // The migrator notes -1 until it knows.
-                execution_ms: found.and_then(|(_, ns)| u64::try_from(*ns).ok()).map(|ns| ns / 1_000_000),
+                execution_ms: found
+                    .and_then(|(_, ns)| u64::try_from(*ns).ok())
+                    .map(|ns| ns / 1_000_000),
             });
         }
     }

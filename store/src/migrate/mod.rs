@@ -14,6 +14,7 @@ use std::str::FromStr;
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{ConnectOptions, Connection, PgConnection};
 
+pub(crate) use ledger::read as known_migrations;
 pub use ledger::{MigrationState, Source};
 pub use roles::{ROLES, RUNTIME_ROLES};
 

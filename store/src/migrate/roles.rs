@@ -204,9 +204,10 @@ async fn needs_administrator(
     statements.push(format!("GRANT {AUTH} TO {OWNER};"));
     statements.push(format!("GRANT CREATE ON DATABASE {} TO {OWNER};", quote(&database)));
     statements.push(format!("GRANT USAGE, CREATE ON SCHEMA public TO {OWNER} WITH GRANT OPTION;"));
-    let shared: bool = sqlx::query_scalar("SELECT to_regclass('public._sqlx_migrations') IS NOT NULL")
-        .fetch_one(conn)
-        .await?;
+    let shared: bool =
+        sqlx::query_scalar("SELECT to_regclass('public._sqlx_migrations') IS NOT NULL")
+            .fetch_one(conn)
+            .await?;
     if shared {
         statements.push(format!(
             "GRANT SELECT, INSERT, UPDATE ON public._sqlx_migrations TO {OWNER} WITH GRANT OPTION;"
