@@ -8,7 +8,7 @@ mod names;
 
 pub mod commit;
 pub mod fail;
-//F
+pub mod fn_body;
 pub mod intercept;
 pub mod json;
 pub mod limits;
@@ -18,7 +18,7 @@ pub mod retry;
 pub mod role;
 pub mod signature;
 pub mod state;
-//T
+pub mod template;
 pub mod tier;
 pub mod tool_schema;
 pub mod version;

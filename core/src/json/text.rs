@@ -76,3 +76,22 @@ pub(crate) fn write_quoted(text: &str, out: &mut String) {
     }
     out.push('"');
 }
+
+impl Text {
+    /// The text with another one behind it; what Unicode cannot represent stays as it was written.
+    pub(crate) fn joined(&self, other: &Self) -> Self {
+        let value = format!("{}{}", self.value, other.value);
+        if self.is_exact() && other.is_exact() {
+            return Self::new(value);
+        }
+        let body = |text: &Self| match &text.raw {
+            Some(raw) => raw.clone(),
+            None => {
+                let mut quoted = String::new();
+                write_quoted(&text.value, &mut quoted);
+                quoted[1..quoted.len() - 1].to_owned()
+            }
+        };
+        Self::with_raw(value, body(self) + &body(other))
+    }
+}

@@ -1,0 +1,197 @@
+//! A call that is ready but for its secrets, and the same with them.
+
+use std::fmt;
+
+use super::Method;
+use crate::json::{Node, Text};
+use crate::template::url::{encode, is_dot_segment};
+
+/// A part of a text that may hold a secret.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Piece {
+    /// Text that stands as it is.
+    Text(String),
+    /// A secret, by name.
+    Secret(String),
+    /// A secret that stands in a URL and is percent-encoded there.
+    UrlSecret(String),
+}
+
+impl fmt::Debug for Piece {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            // Values come from calls: logs show that there is one, never which.
+            Self::Text(_) => f.write_str("Text(..)"),
+            Self::Secret(name) => write!(f, "Secret({name})"),
+            Self::UrlSecret(name) => write!(f, "UrlSecret({name})"),
+        }
+    }
+}
+
+/// A call with everything filled in but its secrets.
+#[derive(Clone, PartialEq, Eq)]
+pub struct RenderedCall {
+    /// The method.
+    pub method: Method,
+    /// The URL, with secrets as pieces.
+    pub url: Vec<Piece>,
+    /// The headers, the idempotency key and the content type included.
+    pub headers: Vec<(String, Vec<Piece>)>,
+    /// The body; a string with a secret shows the secret's placeholder.
+    pub body: Option<Node>,
+    /// The strings of the body that hold a secret, by JSON pointer.
+    pub body_secrets: Vec<(String, Vec<Piece>)>,
+    /// How long the call may take.
+    pub timeout_ms: u64,
+}
+
+/// A call as it is sent. It holds secrets: it is made by the worker, used, and dropped.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ResolvedCall {
+    /// The method.
+    pub method: Method,
+    /// The URL.
+    pub url: String,
+    /// The headers.
+    pub headers: Vec<(String, String)>,
+    /// The body's bytes as JSON text.
+    pub body: Option<String>,
+    /// How long the call may take.
+    pub timeout_ms: u64,
+}
+
+/// Why the secrets could not be put in.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ResolveError {
+    /// The worker does not have the secret.
+    #[error("the secret {name} is not configured")]
+    MissingSecret {
+        /// Its name.
+        name: String,
+    },
+    /// The secret cannot stand where the template puts it.
+    #[error("a secret cannot stand in {place}")]
+    Unusable {
+        /// A header's name, or the URL.
+        place: String,
+    },
+}
+
+impl RenderedCall {
+    /// The URL for people: secrets as their placeholders.
+    #[must_use]
+    pub fn shown_url(&self) -> String {
+        shown(&self.url)
+    }
+
+    /// The headers for people: secrets as their placeholders.
+    #[must_use]
+    pub fn shown_headers(&self) -> Vec<(String, String)> {
+        self.headers.iter().map(|(name, pieces)| (name.clone(), shown(pieces))).collect()
+    }
+
+    /// Puts the secrets in.
+    ///
+    /// # Errors
+    /// A secret that does not exist, or that would break the URL or a header.
+    pub fn resolve(
+        &self,
+        secret: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<ResolvedCall, ResolveError> {
+        let url = join(&self.url, secret)?;
+        if self.url.iter().any(|piece| matches!(piece, Piece::UrlSecret(_))) {
+            // A secret must not make a part of the path vanish or climb.
+            let path = url.split('?').next().unwrap_or_default();
+            let path = path.splitn(4, '/').nth(3).unwrap_or_default();
+            if path.split('/').any(|part| part.is_empty() || is_dot_segment(part)) {
+                return Err(ResolveError::Unusable { place: "the URL".to_owned() });
+            }
+        }
+        let mut headers = Vec::with_capacity(self.headers.len());
+        for (name, pieces) in &self.headers {
+            let value = join(pieces, secret)?;
+            if !is_header_value(&value) {
+                return Err(ResolveError::Unusable { place: format!("the header {name}") });
+            }
+            headers.push((name.clone(), value));
+        }
+        let mut body = self.body.clone();
+        for (pointer, pieces) in &self.body_secrets {
+            let text = join(pieces, secret)?;
+            if let Some(node) = body.as_mut().and_then(|body| at_pointer(body, pointer)) {
+                *node = Node::String(Text::new(text));
+            }
+        }
+        Ok(ResolvedCall {
+            method: self.method,
+            url,
+            headers,
+            body: body.map(|body| body.to_text_exact()),
+            timeout_ms: self.timeout_ms,
+        })
+    }
+}
+
+impl fmt::Debug for RenderedCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RenderedCall").field("method", &self.method).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for ResolvedCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ResolvedCall").field("method", &self.method).finish_non_exhaustive()
+    }
+}
+
+fn shown(pieces: &[Piece]) -> String {
+    let mut text = String::new();
+    for piece in pieces {
+        match piece {
+            Piece::Text(piece) => text.push_str(piece),
+            Piece::Secret(name) | Piece::UrlSecret(name) => {
+                text.push_str(&format!("{{secret:{name}}}"));
+            }
+        }
+    }
+    text
+}
+
+fn join(pieces: &[Piece], secret: &dyn Fn(&str) -> Option<String>) -> Result<String, ResolveError> {
+    let find =
+        |name: &String| secret(name).ok_or(ResolveError::MissingSecret { name: name.clone() });
+    let mut text = String::new();
+    for piece in pieces {
+        match piece {
+            Piece::Text(piece) => text.push_str(piece),
+            Piece::Secret(name) => text.push_str(&find(name)?),
+            Piece::UrlSecret(name) => text.push_str(&encode(&find(name)?)),
+        }
+    }
+    Ok(text)
+}
+
+/// Whether a text can be a header's value as it is: visible ASCII, spaces and tabs.
+pub(super) fn is_header_value(text: &str) -> bool {
+    text.bytes().all(|b| b == b'\t' || (b' '..=b'~').contains(&b))
+}
+
+fn at_pointer<'a>(node: &'a mut Node, pointer: &str) -> Option<&'a mut Node> {
+    let Some(rest) = pointer.strip_prefix('/') else {
+        return pointer.is_empty().then_some(node);
+    };
+    let (step, rest) = match rest.find('/') {
+        Some(end) => rest.split_at(end),
+        None => (rest, ""),
+    };
+    let step = step.replace("~1", "/").replace("~0", "~");
+    let inner = match node {
+        Node::Array(items) => items.get_mut(step.parse::<usize>().ok()?)?,
+        Node::Object(members) => {
+            let found = members.iter_mut().find(|(key, _)| key.as_str() == step);
+            found.map(|(_, value)| value)?
+        }
+        _ => return None,
+    };
+    at_pointer(inner, rest)
+}
