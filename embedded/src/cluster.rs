@@ -109,8 +109,9 @@ impl Cluster {
             ("timezone", "UTC".to_owned()),
             ("log_timezone", "UTC".to_owned()),
         ];
+        // Commits still wait for their log to be handed to the system: a killed server loses none.
         if !self.options.fsync {
-            for name in ["fsync", "synchronous_commit", "full_page_writes"] {
+            for name in ["fsync", "full_page_writes"] {
                 settings.push((name, "off".to_owned()));
             }
         }

@@ -37,12 +37,17 @@ where
     }
 }
 
-/// Runs async code from a place that is not async, such as a `Drop`, on a thread of its own.
-pub(crate) fn block_on<T: Send>(work: impl Future<Output = T> + Send) -> T {
+/// Runs async code from a place that is not async, such as a `Drop`, on a thread of its own. The
+/// future is made on that thread, so that it need not be `Send`.
+pub(crate) fn block_on<T, F>(work: impl FnOnce() -> F + Send) -> T
+where
+    T: Send,
+    F: Future<Output = T>,
+{
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            runtime.expect("a runtime").block_on(work)
+            runtime.expect("a runtime").block_on(work())
         });
         thread.join().expect("the work does not panic")
     })

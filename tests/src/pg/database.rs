@@ -36,7 +36,7 @@ impl TestDb {
             let number = NEXT.fetch_add(1, Ordering::Relaxed);
             let name = format!("t_{}_{number}", std::process::id());
             let sql = format!("CREATE DATABASE {name} TEMPLATE {}", template(shared));
-            block_on(async {
+            block_on(|| async {
                 let mut admin = template::connect(&shared.url("postgres")).await;
                 // A process id is used again: the database may be an earlier test's.
                 let drop = format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)");
@@ -75,7 +75,7 @@ impl Drop for TestDb {
             return;
         }
         let sql = format!("DROP DATABASE IF EXISTS {} WITH (FORCE)", self.name);
-        block_on(async {
+        block_on(|| async {
             let mut admin = template::connect(&Shared::get().url("postgres")).await;
             template::run(&mut admin, &sql).await;
         });

@@ -147,7 +147,7 @@ fn golden() -> PathBuf {
     let draft = base().join("golden.draft");
     undolog_embedded::remove(&draft).unwrap_or_else(|error| panic!("{error}"));
     let cluster = server(&draft).start().unwrap_or_else(|error| panic!("{error}"));
-    block_on(async {
+    block_on(|| async {
         let template = template::ensure(|database| cluster.url(database)).await;
         let mut admin = template::connect(&cluster.url("postgres")).await;
         let rename = format!("ALTER DATABASE {template} RENAME TO {DATABASE}");

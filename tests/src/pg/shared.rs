@@ -72,7 +72,7 @@ impl Shared {
         };
         ensure_watcher(&base);
         keep_touching(base);
-        let template = block_on(template::ensure(|database| server.url(database)));
+        let template = block_on(|| template::ensure(|database| server.url(database)));
         Self { server, template }
     }
 }
@@ -91,7 +91,7 @@ fn start(data: &Path) -> Running {
     cluster.detach();
     let server = running(data).unwrap_or_else(|error| panic!("{error}"));
     let server = server.expect("the server that was just started");
-    block_on(drop_left_overs(&server));
+    block_on(|| drop_left_overs(&server));
     server
 }
 

@@ -2,8 +2,8 @@
 //!
 //! | route | does |
 //! |---|---|
-//! | `POST /do/{kind}` | makes an object of the body, answers `{"id": "{kind}-1", "kind", "number"}` |
-//! | `POST, PUT, DELETE /undo/{kind}[/{id}]` | removes the object (id from the path or body `id`) |
+//! | `POST /do/{kind}` | makes an object of the body, answers `{"id": "{kind}-1", …}` |
+//! | `POST`, `PUT`, `DELETE /undo/{kind}[/{id}]` | removes it (id from the path or body `id`) |
 //! | `GET /state` | all objects by kind and id |
 //! | `GET /calls` | every call so far |
 //! | `POST /script` | a [`Script`] as JSON, for tests outside this process |
