@@ -570,6 +570,8 @@ GRANT SELECT, INSERT, UPDATE ON undolog_effect_attempts, undolog_undo_attempts, 
   undolog_dead_letters, undolog_brakes TO undolog_app, undolog_worker;
 GRANT SELECT, INSERT ON undolog_effect_events, undolog_signatures TO undolog_app, undolog_worker;
 GRANT SELECT, INSERT, UPDATE ON undolog_api_keys TO undolog_app;
+-- Also what lets a change of the registry lock its organisation's row.
+GRANT UPDATE (registry_epoch) ON undolog_orgs TO undolog_app;
 GRANT SELECT ON undolog_service, undolog_cluster, undolog_schedules TO undolog_app, undolog_worker;
 GRANT INSERT, UPDATE ON undolog_service TO undolog_app;
 GRANT UPDATE ON undolog_schedules TO undolog_worker;

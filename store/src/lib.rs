@@ -10,6 +10,7 @@ pub mod error;
 pub mod events;
 pub mod migrate;
 pub mod pool;
+pub mod read;
 pub mod registry;
 pub mod session;
 pub mod step;

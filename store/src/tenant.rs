@@ -1,6 +1,6 @@
 //! A transaction of one organisation: the only way to open one.
 
-use sqlx::{PgConnection, Postgres, pool::PoolConnection};
+use sqlx::{Executor as _, PgConnection, Postgres, pool::PoolConnection};
 use uuid::Uuid;
 
 use crate::{error::StepError, pool::Store};
@@ -27,7 +27,7 @@ impl Tenant {
             "BEGIN ISOLATION LEVEL READ COMMITTED; \
              SET LOCAL undolog.current_org_id = '{org_id}'"
         );
-        sqlx::raw_sql(&begin).execute(&mut *tenant.conn).await?;
+        tenant.conn.execute(begin.as_str()).await?;
         Ok(tenant)
     }
 
@@ -48,14 +48,14 @@ impl Tenant {
 
     /// Commits. An error here means that the outcome is not known to us.
     pub async fn commit(mut self) -> Result<(), StepError> {
-        sqlx::raw_sql("COMMIT").execute(&mut *self.conn).await?;
+        self.conn.execute("COMMIT").await?;
         self.clean = true;
         Ok(())
     }
 
     /// Rolls back.
     pub async fn rollback(mut self) -> Result<(), StepError> {
-        sqlx::raw_sql("ROLLBACK").execute(&mut *self.conn).await?;
+        self.conn.execute("ROLLBACK").await?;
         self.clean = true;
         Ok(())
     }

@@ -40,12 +40,7 @@ impl RegistryCache {
         self.compensations.lock().unwrap_or_else(PoisonError::into_inner).get(key, epoch)
     }
 
-    pub(super) fn keep_compensation(
-        &self,
-        key: Key,
-        epoch: i64,
-        bundle: Arc<CompensationBundle>,
-    ) {
+    pub(super) fn keep_compensation(&self, key: Key, epoch: i64, bundle: Arc<CompensationBundle>) {
         self.compensations.lock().unwrap_or_else(PoisonError::into_inner).keep(key, epoch, bundle);
     }
 }

@@ -6,6 +6,7 @@ use sqlx::FromRow;
 use undolog_core::{
     Tier,
     fn_body::FnBody,
+    json::{canonical, from_stored},
     version::{effective_tier, newest_by},
 };
 use uuid::Uuid;
@@ -123,8 +124,7 @@ fn judged(
     if let Some(donor) = donor {
         raise(&mut bundle, donor);
     }
-    let lacks_reason =
-        tier == Tier::Irreversible && bundle.irreversibility_reason.is_none();
+    let lacks_reason = tier == Tier::Irreversible && bundle.irreversibility_reason.is_none();
     Ok((!lacks_reason).then_some(bundle))
 }
 
@@ -229,15 +229,16 @@ fn parse_compensation(
     let corrupt = |what: &str, error: String| {
         StepError::Corrupt(format!("{what} of compensation {fn_name} {}: {error}", row.fn_version))
     };
-    let fn_body =
-        FnBody::parse(&row.fn_body).map_err(|error| corrupt("fn_body", error.to_string()))?;
+    let node =
+        from_stored(&row.fn_body, None).map_err(|error| corrupt("fn_body", error.to_string()))?;
+    let fn_body = FnBody::parse(&node).map_err(|error| corrupt("fn_body", error.to_string()))?;
     let args = Schema::of_stored(&row.args_schema).map_err(|error| corrupt("schema", error))?;
     Ok(CompensationBundle {
         compensation_id: row.compensation_id,
         fn_name: fn_name.to_owned(),
         fn_version: row.fn_version,
         fn_body,
-        fn_hash: *blake3::hash(row.fn_body.as_bytes()).as_bytes(),
+        fn_hash: *blake3::hash(canonical(&node).as_bytes()).as_bytes(),
         max_retries: row.max_retries,
         retry_backoff_ms: row.retry_backoff_ms,
         open: row.open,

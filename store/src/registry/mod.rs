@@ -6,17 +6,55 @@
 //! was committed before.
 
 mod cache;
+mod list;
 mod load;
-pub mod schema;
+mod register_compensation;
+mod register_tool;
+mod rules;
+mod schema;
 
 use std::fmt;
 
-use undolog_core::{Tier, fn_body::FnBody};
+use undolog_core::{Tier, fn_body::FnBody, reason::Reason};
 use uuid::Uuid;
 
 pub use cache::RegistryCache;
+pub use list::{
+    CompensationRow, ToolRow, get_compensation, get_tool, list_compensations, list_tools,
+};
 pub use load::{compensation, tool};
+pub use register_compensation::{CompensationInput, RegisterCompensation};
+pub use register_tool::{RegisterTool, Registered, ToolInput};
+pub use rules::tier as tier_named;
 use schema::Schema;
+
+use crate::{error::StepError, tenant::Tenant};
+
+/// Locks the organisation for a change of its registry. Calls go on: what refers to the row is not
+/// in the way of this lock.
+async fn lock_org(tx: &mut Tenant) -> Result<(), StepError> {
+    let org_id = tx.org_id();
+    let found: Option<i32> =
+        sqlx::query_scalar("SELECT 1 FROM undolog_orgs WHERE org_id = $1 FOR NO KEY UPDATE")
+            .bind(org_id)
+            .fetch_optional(tx.conn())
+            .await?;
+    found.map(|_| ()).ok_or_else(|| {
+        StepError::refuse(Reason::OrgNotFound, "the organisation does not exist any more")
+    })
+}
+
+/// Tells every process that what it keeps of this organisation's registry is over.
+async fn raise_epoch(tx: &mut Tenant) -> Result<(), StepError> {
+    let org_id = tx.org_id();
+    let done = sqlx::query(
+        "UPDATE undolog_orgs SET registry_epoch = registry_epoch + 1 WHERE org_id = $1",
+    )
+    .bind(org_id)
+    .execute(tx.conn())
+    .await?;
+    crate::session::one_row(done.rows_affected(), "organisation")
+}
 
 /// A tool as calls are judged by: the named version, raised to the tier that its name has.
 #[derive(Debug)]

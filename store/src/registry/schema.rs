@@ -13,7 +13,7 @@ use undolog_core::{
 };
 
 /// A schema's text: room for a large generated one, and a bound for what is compiled and kept.
-pub const SCHEMA_BYTES_MAX: usize = 256 * 1024;
+pub(super) const SCHEMA_BYTES_MAX: usize = 256 * 1024;
 
 /// How often one place of the arguments may be visited by the schemas that apply to it in place.
 const VISITS_MAX: u64 = 10_000;
@@ -23,7 +23,7 @@ const BACKTRACK_MAX: usize = 100_000;
 
 /// A compiled schema.
 #[derive(Debug)]
-pub struct Schema {
+pub(crate) struct Schema {
     /// `None` lets everything pass.
     validator: Option<Validator>,
 }
@@ -35,7 +35,7 @@ impl Schema {
     }
 
     /// Compiles a JSON Schema.
-    pub fn compile(schema: &Value) -> Result<Self, String> {
+    pub(crate) fn compile(schema: &Value) -> Result<Self, String> {
         check_references(schema)?;
         let validator = jsonschema::options()
             .with_pattern_options(PatternOptions::fancy_regex().backtrack_limit(BACKTRACK_MAX))
@@ -57,7 +57,7 @@ impl Schema {
     }
 
     /// Checks a value. The error names the place and the broken rule, never a value.
-    pub fn check(&self, value: &Value) -> Result<(), String> {
+    pub(crate) fn check(&self, value: &Value) -> Result<(), String> {
         let Some(validator) = &self.validator else { return Ok(()) };
         validator.validate(value).map_err(|error| {
             let rule = error.schema_path.as_str().rsplit('/').next().unwrap_or_default();
@@ -79,8 +79,14 @@ const IN_PLACE_LISTS: &[&str] = &["allOf", "anyOf", "oneOf"];
 const IN_PLACE_MAPS: &[&str] = &["dependentSchemas", "dependencies"];
 /// Keywords with one schema for parts of the value.
 const PARTS: &[&str] = &[
-    "additionalProperties", "unevaluatedProperties", "propertyNames", "items", "additionalItems",
-    "unevaluatedItems", "contains", "contentSchema",
+    "additionalProperties",
+    "unevaluatedProperties",
+    "propertyNames",
+    "items",
+    "additionalItems",
+    "unevaluatedItems",
+    "contains",
+    "contentSchema",
 ];
 /// Keywords with a list of schemas for parts of the value.
 const PART_LISTS: &[&str] = &["prefixItems", "items"];
@@ -252,9 +258,11 @@ mod tests {
     #[test]
     fn references_stay_inside_and_end() {
         assert!(refused(json!({"$ref": "#"})).contains("back to itself"));
-        assert!(refused(json!({"allOf": [{"$ref": "#/$defs/a"}],
+        assert!(
+            refused(json!({"allOf": [{"$ref": "#/$defs/a"}],
             "$defs": {"a": {"anyOf": [{"$ref": "#/$defs/b"}]}, "b": {"$ref": "#/$defs/a"}}}))
-        .contains("back to itself"));
+            .contains("back to itself")
+        );
         assert!(refused(json!({"$ref": "https://example.com/schema"})).contains("itself"));
         assert!(refused(json!({"properties": {"x": {"$ref": "#/$defs/none"}}})).contains("$ref"));
         assert!(refused(json!({"items": {"$dynamicRef": "#x"}})).contains("$dynamicRef"));

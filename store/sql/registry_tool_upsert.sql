@@ -1,0 +1,24 @@
+-- Writes one version of a tool; a row only when something changed.
+-- Promise: true for a new version, false for a changed one, no row for one that stood like this.
+-- Lock: the organisation's row, held by the caller. Index: undolog_tool_registry_unique.
+INSERT INTO undolog_tool_registry AS r (org_id, tool_name, tool_version, tier,
+  irreversibility_reason, compensation_ref, tool_schema, risk_tags, estimated_impact, project_id,
+  idempotent, grant_lease_ms, max_execution_ms, allowed_compensations, registered_by)
+VALUES ($1, $2, $3, $4::text::undolog_tool_tier, $5, $6, $7::text::jsonb, $8, $9, $10, $11, $12,
+  $13, $14, $15)
+ON CONFLICT ON CONSTRAINT undolog_tool_registry_unique DO UPDATE SET
+  tier = EXCLUDED.tier, irreversibility_reason = EXCLUDED.irreversibility_reason,
+  compensation_ref = EXCLUDED.compensation_ref, tool_schema = EXCLUDED.tool_schema,
+  risk_tags = EXCLUDED.risk_tags, estimated_impact = EXCLUDED.estimated_impact,
+  project_id = EXCLUDED.project_id, idempotent = EXCLUDED.idempotent,
+  grant_lease_ms = EXCLUDED.grant_lease_ms, max_execution_ms = EXCLUDED.max_execution_ms,
+  allowed_compensations = EXCLUDED.allowed_compensations, is_active = true,
+  registered_by = EXCLUDED.registered_by, updated_at = clock_timestamp()
+WHERE (r.tier, r.irreversibility_reason, r.compensation_ref, r.tool_schema, r.risk_tags,
+    r.estimated_impact, r.project_id, r.idempotent, r.grant_lease_ms, r.max_execution_ms,
+    r.allowed_compensations, r.is_active)
+  IS DISTINCT FROM (EXCLUDED.tier, EXCLUDED.irreversibility_reason, EXCLUDED.compensation_ref,
+    EXCLUDED.tool_schema, EXCLUDED.risk_tags, EXCLUDED.estimated_impact, EXCLUDED.project_id,
+    EXCLUDED.idempotent, EXCLUDED.grant_lease_ms, EXCLUDED.max_execution_ms,
+    EXCLUDED.allowed_compensations, true)
+RETURNING r.xmax = 0

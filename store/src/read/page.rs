@@ -1,0 +1,110 @@
+//! Pages of lists: sizes, and tokens that mean something to one list only.
+
+use serde::{Serialize, de::DeserializeOwned};
+use undolog_core::{
+    limits::{PAGE_DEFAULT, PAGE_MAX},
+    reason::Reason,
+};
+
+use crate::error::StepError;
+
+/// Rows of a page together: what a client with gRPC's own 4 MiB limit can take, with the envelope.
+pub(crate) const PAGE_BYTES_MAX: i64 = 3 * 1024 * 1024;
+
+/// How a list is asked for.
+#[derive(Debug, Clone, Default)]
+pub struct Paging {
+    /// Rows wanted; 0 is the default.
+    pub size: u32,
+    /// Where the page before ended; empty: from the start.
+    pub token: String,
+}
+
+impl Paging {
+    /// The number of rows, within its limit.
+    pub(crate) fn rows(&self) -> Result<i64, StepError> {
+        match self.size {
+            0 => Ok(PAGE_DEFAULT.into()),
+            size if size <= PAGE_MAX => Ok(size.into()),
+            size => Err(StepError::refuse(
+                Reason::LimitExceeded,
+                format!("a page of {size} rows is larger than {PAGE_MAX}"),
+            )),
+        }
+    }
+
+    /// The key that the page before ended with.
+    pub(crate) fn after<K: DeserializeOwned>(&self, list: &str) -> Result<Option<K>, StepError> {
+        if self.token.is_empty() {
+            return Ok(None);
+        }
+        from_token(list, &self.token).map(Some)
+    }
+}
+
+/// One page.
+#[derive(Debug, Clone)]
+pub struct Page<T> {
+    /// The rows, in the list's order.
+    pub rows: Vec<T>,
+    /// The token of the next page; empty: this is the last.
+    pub next_token: String,
+}
+
+impl<T> Page<T> {
+    /// Ends a page: `more` says whether rows follow, `key` is the last row's place in the order.
+    pub(crate) fn ended<K: Serialize>(
+        list: &str,
+        rows: Vec<T>,
+        more: bool,
+        key: impl Fn(&T) -> K,
+    ) -> Result<Self, StepError> {
+        let next_token = match rows.last() {
+            Some(last) if more => to_token(list, &key(last))?,
+            _ => String::new(),
+        };
+        Ok(Self { rows, next_token })
+    }
+}
+
+/// An opaque token for a place in a list.
+pub(crate) fn to_token<K: Serialize>(list: &str, key: &K) -> Result<String, StepError> {
+    let text = serde_json::to_string(&(list, key))
+        .map_err(|error| StepError::Corrupt(format!("a page token of {list}: {error}")))?;
+    Ok(hex::encode(text))
+}
+
+/// The place that a token of this list means.
+pub(crate) fn from_token<K: DeserializeOwned>(list: &str, token: &str) -> Result<K, StepError> {
+    let refused =
+        || StepError::refuse(Reason::CursorInvalid, "the page token is none of this list");
+    let bytes = hex::decode(token).map_err(|_| refused())?;
+    let (of, key): (String, K) = serde_json::from_slice(&bytes).map_err(|_| refused())?;
+    if of == list { Ok(key) } else { Err(refused()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_belong_to_one_list() {
+        let token = to_token("tools", &("a", "1.0.0")).unwrap();
+        let back: (String, String) = from_token("tools", &token).unwrap();
+        assert_eq!(back, ("a".to_owned(), "1.0.0".to_owned()));
+        for (list, token) in [("sessions", token.as_str()), ("tools", "zz"), ("tools", "7b7d")] {
+            let refused: Result<(String, String), _> = from_token(list, token);
+            assert!(
+                matches!(refused, Err(StepError::Refused(r)) if r.reason == Reason::CursorInvalid)
+            );
+        }
+    }
+
+    #[test]
+    fn a_page_has_a_size() {
+        let rows = |size| Paging { size, token: String::new() }.rows();
+        assert_eq!(rows(0).unwrap(), i64::from(PAGE_DEFAULT));
+        assert_eq!(rows(PAGE_MAX).unwrap(), i64::from(PAGE_MAX));
+        rows(PAGE_MAX + 1).unwrap_err();
+    }
+}

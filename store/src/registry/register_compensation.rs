@@ -1,0 +1,126 @@
+//! RegisterCompensation: a version of a compensation is added, or changed.
+
+use undolog_core::{
+    fn_body::FnBody,
+    json::to_serde,
+    limits::{BACKOFF_MS_MAX, DEFAULT_MAX_RETRIES, DEFAULT_RETRY_BACKOFF_MS, RETRIES_MAX},
+    reason::Reason,
+};
+use uuid::Uuid;
+
+use super::{
+    list::{self, CompensationRow},
+    register_tool::Registered,
+    rules::{self, invalid},
+    schema::Schema,
+};
+use crate::{
+    error::{Decided, StepError},
+    step::{Caller, Step},
+    tenant::Tenant,
+};
+
+/// A compensation as a caller describes it.
+#[derive(Debug, Clone)]
+#[expect(missing_docs, reason = "the fields are those of the wire's Compensation")]
+pub struct CompensationInput {
+    pub fn_name: String,
+    pub fn_version: String,
+    pub description: String,
+    pub fn_body: Vec<u8>,
+    pub args_schema: Vec<u8>,
+    pub max_retries: Option<u32>,
+    pub retry_backoff_ms: Option<u32>,
+    pub open: bool,
+}
+
+/// Registers a compensation. Who may call this decides what is called on the world's side, so the
+/// role table gives it to administrators only.
+#[derive(Debug, Clone)]
+pub struct RegisterCompensation {
+    /// Who registers it.
+    pub caller: Caller,
+    /// What is registered.
+    pub compensation: CompensationInput,
+}
+
+/// What is stored, after the checks.
+struct Checked {
+    version: String,
+    fn_body: String,
+    args_schema: String,
+    max_retries: i32,
+    retry_backoff_ms: i32,
+}
+
+impl Step for RegisterCompensation {
+    type Reply = Registered<CompensationRow>;
+    const NAME: &'static str = "register_compensation";
+
+    fn org_id(&self) -> Uuid {
+        self.caller.org_id
+    }
+
+    async fn run(&self, tx: &mut Tenant) -> Result<Decided<Self::Reply>, StepError> {
+        let checked = self.check_form()?;
+        super::lock_org(tx).await?;
+        let changed = self.upsert(tx, &checked).await?;
+        if changed.is_some() {
+            crate::crash_point!("register_compensation.before_epoch");
+            super::raise_epoch(tx).await?;
+        }
+        let name = &self.compensation.fn_name;
+        let row = list::require_compensation(tx, name, &checked.version).await?;
+        Ok(Ok(Registered { row, created: changed == Some(true) }))
+    }
+}
+
+impl RegisterCompensation {
+    fn check_form(&self) -> Result<Checked, StepError> {
+        let given = &self.compensation;
+        rules::check_name("the compensation's name", &given.fn_name)?;
+        let version = rules::version_or_default(&given.fn_version)?;
+        rules::check_text("the description", &given.description)?;
+        let body = rules::parse_json("fn_body", &given.fn_body)?
+            .ok_or_else(|| invalid("fn_body is missing"))?;
+        FnBody::parse(&body).map_err(|error| invalid(format!("fn_body: {error}")))?;
+        let schema = rules::parse_json("args_schema", &given.args_schema)?
+            .unwrap_or_else(undolog_core::json::Node::empty_object);
+        Schema::compile(&to_serde(&schema))
+            .map_err(|error| invalid(format!("args_schema does not compile: {error}")))?;
+        let max_retries = given.max_retries.unwrap_or(DEFAULT_MAX_RETRIES);
+        let backoff_ms = given.retry_backoff_ms.map_or(DEFAULT_RETRY_BACKOFF_MS, u64::from);
+        Ok(Checked {
+            version,
+            fn_body: rules::jsonb_text("fn_body", &body)?,
+            args_schema: rules::jsonb_text("args_schema", &schema)?,
+            max_retries: bounded("max_retries", max_retries.into(), RETRIES_MAX.into())?,
+            retry_backoff_ms: bounded("retry_backoff_ms", backoff_ms, BACKOFF_MS_MAX)?,
+        })
+    }
+
+    /// Writes the version; `None` when it stood like this already, else whether it is new.
+    async fn upsert(&self, tx: &mut Tenant, checked: &Checked) -> Result<Option<bool>, StepError> {
+        let given = &self.compensation;
+        let org_id = tx.org_id();
+        Ok(sqlx::query_scalar(include_str!("../../sql/registry_compensation_upsert.sql"))
+            .bind(org_id)
+            .bind(&given.fn_name)
+            .bind(&checked.version)
+            .bind(&given.description)
+            .bind(&checked.fn_body)
+            .bind(&checked.args_schema)
+            .bind(checked.max_retries)
+            .bind(checked.retry_backoff_ms)
+            .bind(given.open)
+            .bind(&self.caller.principal)
+            .fetch_optional(tx.conn())
+            .await?)
+    }
+}
+
+fn bounded(what: &str, given: u64, most: u64) -> Result<i32, StepError> {
+    i32::try_from(given).ok().filter(|_| given <= most).ok_or_else(|| {
+        StepError::refuse(Reason::LimitExceeded, format!("{what} is larger than {most}"))
+    })
+}
