@@ -9,6 +9,7 @@ pub mod effects;
 pub mod error;
 pub mod events;
 pub mod migrate;
+pub mod owner;
 pub mod pool;
 pub mod read;
 pub mod registry;
