@@ -60,9 +60,9 @@ fn resolve(name: &str, dialect: Dialect) -> Option<Placeholder> {
     match head {
         "args" => Some(Placeholder::Args(Path::from_dotted(tail))),
         "result" => Some(Placeholder::Result(Path::from_dotted(tail))),
-        "comp" => in_fn_body.then(|| Placeholder::Comp(Path::from_dotted(tail))),
-        // A descriptor's bare name is an argument, also one that is called session_id.
+        // A descriptor's bare name is an argument, also one that is called comp or session_id.
         _ if !in_fn_body => Some(Placeholder::Args(Path::from_dotted(name))),
+        "comp" => Some(Placeholder::Comp(Path::from_dotted(tail))),
         "session_id" if tail.is_empty() => Some(Placeholder::SessionId),
         "effect_id" if tail.is_empty() => Some(Placeholder::EffectId),
         "undo_id" if tail.is_empty() => Some(Placeholder::UndoId),
