@@ -3,10 +3,14 @@
 //!
 //! A kit panics where a program would return an error: a test that cannot be set up has failed.
 
+pub mod check;
 pub mod pg;
+pub mod run;
 pub mod wait;
 pub mod witness;
+pub mod world;
 
 pub use pg::{PrivateCluster, TestDb};
-pub use wait::{eventually, within};
+pub use wait::{SOON, eventually, within};
 pub use witness::Witness;
+pub use world::World;

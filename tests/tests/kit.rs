@@ -14,11 +14,11 @@ async fn tables(db: &TestDb) -> i64 {
     sqlx::query_scalar("SELECT count(*) FROM pg_class WHERE relname = 'undolog_sessions'")
         .fetch_one(db.pool())
         .await
-        .unwrap()
+        .expect("an answer")
 }
 
 async fn count(sql: &str, db: &TestDb) -> i64 {
-    sqlx::query_scalar(sql).fetch_one(db.pool()).await.unwrap()
+    sqlx::query_scalar(sql).fetch_one(db.pool()).await.expect("an answer")
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -79,7 +79,7 @@ async fn a_private_server_survives_a_crash_with_its_clock() {
 
 fn client() -> reqwest::Client {
     let builder = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none());
-    builder.timeout(Duration::from_secs(20)).build().unwrap()
+    builder.timeout(Duration::from_secs(20)).build().expect("a client")
 }
 
 async fn post(witness: &Witness, path: &str, key: &str, body: &Value) -> Option<(u16, String)> {

@@ -125,6 +125,7 @@ fn wait_for_the_watcher(base: &Path) {
     }
 }
 
+#[expect(clippy::zombie_processes, reason = "the watcher outlives this process on purpose")]
 fn ensure_watcher(base: &Path) {
     let pid_file = base.join("watcher.pid");
     let known = std::fs::read_to_string(&pid_file).unwrap_or_default();
