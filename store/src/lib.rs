@@ -4,20 +4,31 @@
 //! first sets the organisation, then locks its session, then reads, decides and writes. Steps run in
 //! a task of their own, so that a caller that goes away leaves either nothing or the whole step.
 
+pub mod approvals;
+pub mod auth;
 pub mod catalog;
+pub mod dead_letters;
 pub mod effects;
 pub mod error;
 pub mod events;
+pub mod intercept;
 pub mod migrate;
 pub mod owner;
+pub mod payload;
 pub mod pool;
+pub mod projects;
 pub mod read;
 pub mod registry;
+pub mod report;
+pub mod rollback;
+pub mod service;
 pub mod session;
+pub mod sessions;
 pub mod step;
 pub mod tenant;
 pub mod testkit;
 pub mod ticket;
+pub mod undo;
 
 pub use error::{Decided, StepError};
 pub use pool::{Store, StoreOptions};
