@@ -193,7 +193,7 @@ CREATE INDEX idx_undolog_effect_attempts_session ON undolog_effect_attempts (ses
 ALTER TABLE undolog_undo_stack
   ADD COLUMN attempt int NOT NULL DEFAULT 1,
   ADD COLUMN compensation_args_raw bytea,
-  ADD COLUMN result_templates jsonb NOT NULL DEFAULT '{}',
+  ADD COLUMN result_templates bytea NOT NULL DEFAULT '\x7b7d',
   ADD COLUMN max_retries int NOT NULL DEFAULT 3
     CONSTRAINT undolog_undo_max_retries CHECK (max_retries BETWEEN 0 AND 100),
   ADD COLUMN retry_backoff_ms int NOT NULL DEFAULT 1000
@@ -210,7 +210,7 @@ ALTER TABLE undolog_undo_stack
     CHECK (state <> 'skipped' OR skip_reason IS NOT NULL),
   ADD CONSTRAINT undolog_undo_compensated_has_time
     CHECK (state <> 'compensated' OR compensated_at IS NOT NULL);
-COMMENT ON COLUMN undolog_undo_stack.result_templates IS 'JSON pointers of compensation_args that wait for the result, with their parsed segments';
+COMMENT ON COLUMN undolog_undo_stack.result_templates IS 'JSON text: pointers into compensation_args that wait for the result, with their segments';
 COMMENT ON COLUMN undolog_undo_stack.interruptions IS 'Attempts in a row without an outcome while the entry ran alone';
 CREATE INDEX idx_undolog_undo_stack_running ON undolog_undo_stack (session_id)
   WHERE state = 'running';

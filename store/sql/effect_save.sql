@@ -7,5 +7,6 @@ UPDATE undolog_effect_log SET
   lease_ms = $13, execution_ends_at = $14, lost_at = $15, outcome = $16, rejected_by = $17,
   operator_said = $18, failed_at = $19, error = $20, error_raw = $21, duration_ms = $22,
   idempotent = $23, accepts_approved_args = $24, approval_request_id = $25, replay_count = $26,
-  last_replayed_at = $27, tool_id = $28, tool_version = $29
+  last_replayed_at = $27, tool_id = $28, tool_version = $29,
+  tier = $30::text::undolog_tool_tier
 WHERE effect_id = $1 AND executed_at = $2 AND org_id = $3

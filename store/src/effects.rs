@@ -216,6 +216,7 @@ pub async fn save(tx: &mut Tenant, effect: &EffectRow) -> Result<(), StepError> 
         .bind(effect.last_replayed_at)
         .bind(effect.tool_id)
         .bind(&effect.tool_version)
+        .bind(&effect.tier)
         .execute(tx.conn())
         .await?;
     one_row(done.rows_affected(), "effect")

@@ -26,7 +26,7 @@ pub enum StepError {
 impl StepError {
     /// A refusal by its reason, with a message for people.
     pub fn refuse(reason: Reason, message: impl Into<String>) -> Self {
-        Self::Refused(Refusal::new(reason, message))
+        Self::Refused(Refusal::because(reason, message))
     }
 
     /// Deadlocks and serialisation failures: the same step may be tried again at once.

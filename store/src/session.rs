@@ -216,6 +216,15 @@ impl LockedSession {
         }
     }
 
+    /// Keeps why the session failed; the first reason stays.
+    pub fn fail_because(&mut self, reason: &str) {
+        if self.row.failure_reason.is_none() && !reason.is_empty() {
+            let (shown, raw) = undolog_core::json::show_text(reason);
+            self.row.failure_reason = Some(shown);
+            self.row.failure_reason_raw = raw;
+        }
+    }
+
     /// Gives a session with a lease its resume window from now on.
     pub fn hold_for_resume(&mut self) {
         if self.row.lease_ms.is_some() {

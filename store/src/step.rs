@@ -31,7 +31,17 @@ impl Caller {
     /// May this caller work with a session of `owner`? Agents and executors-by-agent reach only
     /// their own; the other roles reach every session of their organisation.
     pub fn reaches(&self, owner: &str) -> bool {
-        !matches!(self.role, Role::Agent) || self.principal == owner
+        !self.role.is_bound_to_own_sessions() || self.principal == owner
+    }
+
+    /// An executor works on approved effects of upstream tools only, and no tool is registered
+    /// with an upstream.
+    pub fn refuse_executor(&self) -> Result<(), StepError> {
+        if self.role.is_bound_to_upstream_tools() && crate::guard!("executor") {
+            let why = "an executor works on upstream tools only";
+            return Err(StepError::refuse(undolog_core::Reason::PermissionDenied, why));
+        }
+        Ok(())
     }
 }
 

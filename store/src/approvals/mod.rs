@@ -1,0 +1,271 @@
+//! Approval requests of irreversible calls, and what humans decide about them.
+
+mod approve;
+mod reject;
+
+use std::str::FromStr as _;
+
+pub use approve::{Approve, Approved};
+use chrono::{DateTime, Utc};
+pub use reject::Reject;
+use serde_json::{Value, json};
+use sqlx::FromRow;
+use undolog_core::{
+    json::Node,
+    reason::{Reason, Refusal},
+    state::{ApprovalEvent, ApprovalState, EffectState, Subject, approval::transition},
+};
+use uuid::Uuid;
+
+use crate::{
+    effects::EffectRow,
+    error::StepError,
+    payload,
+    session::{LockedSession, one_row},
+    step::Caller,
+    tenant::Tenant,
+};
+
+/// An approval request.
+#[derive(Debug, Clone, PartialEq, FromRow)]
+#[expect(missing_docs, reason = "the columns are described in the schema")]
+pub struct ApprovalRow {
+    pub approval_request_id: Uuid,
+    pub session_id: Uuid,
+    pub effect_id: Uuid,
+    pub attempt: i32,
+    pub tool_name: String,
+    pub state: String,
+    pub timeout_at: DateTime<Utc>,
+    pub auto_approve_on_timeout: bool,
+    pub resolved_at: Option<DateTime<Utc>>,
+    pub resolved_by: Option<String>,
+    pub args_digest: Option<Vec<u8>>,
+    pub granted_at: Option<DateTime<Utc>>,
+    pub proposed_text: String,
+    pub proposed_raw: Option<Vec<u8>>,
+    pub approved_text: Option<String>,
+    pub approved_raw: Option<Vec<u8>>,
+    pub created_at: DateTime<Utc>,
+}
+
+const COLUMNS: &str = "approval_request_id, session_id, effect_id, attempt, tool_name, \
+    state::text AS state, timeout_at, auto_approve_on_timeout, resolved_at, resolved_by, \
+    args_digest, granted_at, proposed_args::text AS proposed_text, \
+    proposed_args_raw AS proposed_raw, approved_args::text AS approved_text, \
+    approved_args_raw AS approved_raw, created_at";
+
+/// One line of the audit trail.
+#[derive(Debug, Clone, Default)]
+pub struct AuditLine<'a> {
+    /// `approve`, `reject`, `modify` or `timeout`.
+    pub action: &'a str,
+    /// Who decided, from the key.
+    pub actor: &'a str,
+    /// The name that the request claimed.
+    pub claimed_actor: Option<&'a str>,
+    /// A note for people.
+    pub note: Option<&'a str>,
+    /// The edit, as RFC 6902.
+    pub args_diff: Option<Value>,
+}
+
+impl ApprovalRow {
+    /// The request's id.
+    pub fn id(&self) -> Uuid {
+        self.approval_request_id
+    }
+
+    /// The state as the core knows it.
+    pub fn state(&self) -> Result<ApprovalState, StepError> {
+        ApprovalState::from_str(&self.state).map_err(|e| StepError::Corrupt(e.to_string()))
+    }
+
+    /// The request still stands for this effect: undecided, or decided and not spent.
+    pub fn is_open_for(&self, effect: &EffectRow) -> Result<bool, StepError> {
+        let wanted = match self.state()? {
+            ApprovalState::Pending => EffectState::Pending,
+            ApprovalState::Approved | ApprovalState::AutoApproved => EffectState::Approved,
+            ApprovalState::Rejected | ApprovalState::TimedOut => return Ok(false),
+        };
+        Ok(self.attempt == effect.attempt && effect.state()? == wanted && self.granted_at.is_none())
+    }
+
+    /// The proposed arguments.
+    pub fn proposed(&self) -> Result<Node, StepError> {
+        payload::read(&self.proposed_text, self.proposed_raw.as_deref())
+    }
+
+    /// The approved arguments.
+    pub fn approved(&self) -> Result<Option<Node>, StepError> {
+        let text = self.approved_text.as_deref();
+        text.map(|text| payload::read(text, self.approved_raw.as_deref())).transpose()
+    }
+
+    /// Moves the request, records it and writes it. A decision also gets its audit line.
+    pub async fn resolve(
+        &mut self,
+        tx: &mut Tenant,
+        session: &mut LockedSession,
+        event: ApprovalEvent,
+        actor: &str,
+        note: Option<&str>,
+    ) -> Result<(), StepError> {
+        let was_pending = self.state()? == ApprovalState::Pending;
+        self.apply(session, event, actor)?;
+        if was_pending {
+            self.resolved_at = Some(session.t());
+            self.resolved_by = Some(actor.to_owned());
+            let action = if event == ApprovalEvent::TimedOut { "timeout" } else { "reject" };
+            let line = AuditLine { action, actor, note, ..AuditLine::default() };
+            audit(tx, session, self.id(), &line).await?;
+        }
+        self.save(tx).await
+    }
+
+    fn apply(
+        &mut self,
+        session: &mut LockedSession,
+        event: ApprovalEvent,
+        actor: &str,
+    ) -> Result<(), StepError> {
+        let from = self.state()?;
+        let to = transition(Some(from), event).ok_or_else(|| {
+            StepError::Corrupt(format!("approval {}: {event} from {from}", self.id()))
+        })?;
+        session.record(
+            Subject::Approval,
+            self.id(),
+            event.as_str(),
+            Some(from.as_str()),
+            to.as_str(),
+            Some(self.attempt),
+            actor,
+            json!({"effect_id": self.effect_id}),
+        );
+        self.state = to.as_str().to_owned();
+        Ok(())
+    }
+
+    /// Spends the approval: its one grant was given.
+    pub async fn spend(
+        &mut self,
+        tx: &mut Tenant,
+        session: &mut LockedSession,
+        actor: &str,
+    ) -> Result<(), StepError> {
+        self.apply(session, ApprovalEvent::Spent, actor)?;
+        self.granted_at = Some(session.t());
+        self.save(tx).await
+    }
+
+    async fn save(&self, tx: &mut Tenant) -> Result<(), StepError> {
+        let org_id = tx.org_id();
+        let done = sqlx::query(include_str!("../../sql/approval_save.sql"))
+            .bind(self.approval_request_id)
+            .bind(org_id)
+            .bind(&self.state)
+            .bind(self.resolved_at)
+            .bind(&self.resolved_by)
+            .bind(&self.args_digest)
+            .bind(self.granted_at)
+            .bind(&self.approved_text)
+            .bind(&self.approved_raw)
+            .execute(tx.conn())
+            .await?;
+        one_row(done.rows_affected(), "approval request")
+    }
+
+    /// The refusal of a decision that came second.
+    fn already_resolved(&self) -> Refusal {
+        Refusal::new(Reason::ApprovalAlreadyResolved)
+            .with("approval_id", self.id())
+            .with("state", &self.state)
+            .with("resolved_by", self.resolved_by.as_deref().unwrap_or_default())
+    }
+}
+
+/// Appends a line to the audit trail of a request.
+pub(crate) async fn audit(
+    tx: &mut Tenant,
+    session: &LockedSession,
+    approval_id: Uuid,
+    line: &AuditLine<'_>,
+) -> Result<(), StepError> {
+    let org_id = tx.org_id();
+    sqlx::query(include_str!("../../sql/approval_audit.sql"))
+        .bind(approval_id)
+        .bind(org_id)
+        .bind(line.action)
+        .bind(line.actor)
+        .bind(line.claimed_actor)
+        .bind(line.note)
+        .bind(&line.args_diff)
+        .bind(session.t())
+        .execute(tx.conn())
+        .await?;
+    Ok(())
+}
+
+/// Reads one request of a locked session.
+pub async fn load(
+    tx: &mut Tenant,
+    session: &LockedSession,
+    approval_id: Uuid,
+) -> Result<Option<ApprovalRow>, StepError> {
+    let org_id = tx.org_id();
+    Ok(sqlx::query_as(&format!(
+        "SELECT {COLUMNS} FROM undolog_approval_requests \
+         WHERE approval_request_id = $1 AND org_id = $2 AND session_id = $3 FOR NO KEY UPDATE"
+    ))
+    .bind(approval_id)
+    .bind(org_id)
+    .bind(session.id())
+    .fetch_optional(tx.conn())
+    .await?)
+}
+
+/// The session's requests that are undecided, or decided and not spent.
+pub async fn undecided_or_unspent(
+    tx: &mut Tenant,
+    session: &LockedSession,
+) -> Result<Vec<ApprovalRow>, StepError> {
+    let org_id = tx.org_id();
+    Ok(sqlx::query_as(&format!(
+        "SELECT {COLUMNS} FROM undolog_approval_requests \
+         WHERE session_id = $1 AND org_id = $2 AND granted_at IS NULL \
+         AND state IN ('pending', 'approved', 'auto_approved') \
+         ORDER BY created_at, approval_request_id FOR NO KEY UPDATE"
+    ))
+    .bind(session.id())
+    .bind(org_id)
+    .fetch_all(tx.conn())
+    .await?)
+}
+
+/// Locks the session of a request and then reads the request: the order that every step keeps.
+async fn lock(
+    tx: &mut Tenant,
+    approval_id: Uuid,
+    caller: &Caller,
+) -> Result<(LockedSession, ApprovalRow), StepError> {
+    let org_id = tx.org_id();
+    let not_found = || {
+        StepError::refuse(
+            Reason::ApprovalNotFound,
+            format!("there is no approval request {approval_id}"),
+        )
+    };
+    let session_id: Option<Uuid> = sqlx::query_scalar(
+        "SELECT session_id FROM undolog_approval_requests \
+         WHERE approval_request_id = $1 AND org_id = $2",
+    )
+    .bind(approval_id)
+    .bind(org_id)
+    .fetch_optional(tx.conn())
+    .await?;
+    let session_id = session_id.ok_or_else(not_found)?;
+    let session = LockedSession::lock(tx, session_id, caller).await?.ok_or_else(not_found)?;
+    let approval = load(tx, &session, approval_id).await?.ok_or_else(not_found)?;
+    Ok((session, approval))
+}

@@ -1,0 +1,80 @@
+//! Reject: final, and it wins while the request is pending.
+
+use serde_json::json;
+use undolog_core::state::{ApprovalEvent, ApprovalState, EffectEvent, SessionEvent};
+use uuid::Uuid;
+
+use super::{AuditLine, audit, lock};
+use crate::{
+    effects,
+    error::{Decided, StepError},
+    rollback,
+    step::{Caller, Step},
+    tenant::Tenant,
+};
+
+/// Rejects a pending request.
+#[derive(Debug, Clone)]
+pub struct Reject {
+    /// Who decides.
+    pub caller: Caller,
+    /// The request.
+    pub approval_id: Uuid,
+    /// The name that the request claims; kept beside the key's principal.
+    pub actor: String,
+    /// A note for people.
+    pub note: String,
+}
+
+impl Step for Reject {
+    type Reply = Uuid;
+    const NAME: &'static str = "reject";
+
+    fn org_id(&self) -> Uuid {
+        self.caller.org_id
+    }
+
+    /// Answers the effect's id.
+    async fn run(&self, tx: &mut Tenant) -> Result<Decided<Uuid>, StepError> {
+        let actor = &self.caller.principal;
+        let (mut session, mut approval) = lock(tx, self.approval_id, &self.caller).await?;
+        if approval.state()? != ApprovalState::Pending {
+            return Err(approval.already_resolved().into());
+        }
+        let mut effect = effects::require(tx, &session, approval.effect_id).await?;
+        effect.apply(&mut session, EffectEvent::Rejected, actor, json!({}))?;
+        effect.rejected_by = Some("decision".to_owned());
+        effects::save(tx, &effect).await?;
+        approval.apply(&mut session, ApprovalEvent::Rejected, actor)?;
+        approval.resolved_at = Some(session.t());
+        approval.resolved_by = Some(actor.clone());
+        approval.save(tx).await?;
+        let line = AuditLine {
+            action: "reject",
+            actor,
+            claimed_actor: Some(self.actor.as_str()).filter(|name| !name.is_empty()),
+            note: Some(self.note.as_str()).filter(|note| !note.is_empty()),
+            args_diff: None,
+        };
+        audit(tx, &session, approval.id(), &line).await?;
+        session.row.approvals_pending -= 1;
+        if session.state().is_live() {
+            if session.row.on_rejection == "rollback" {
+                let wanted = rollback::Start {
+                    from_position: 0,
+                    is_whole: true,
+                    allow_residue: true,
+                    cause: "rejection",
+                    actor,
+                    reason: "an approval was rejected",
+                };
+                rollback::start(tx, &mut session, &wanted).await?;
+            } else {
+                let detail = json!({"approval_id": self.approval_id});
+                session.apply(SessionEvent::RejectionHalted, actor, detail)?;
+            }
+        }
+        session.save(tx).await?;
+        Ok(Ok(effect.effect_id))
+    }
+}

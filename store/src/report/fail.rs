@@ -1,0 +1,178 @@
+//! Fail: records a failed execution and, by default, fails the session and starts its rollback.
+
+use serde_json::json;
+use undolog_core::{
+    fail::{FailAction, FailFound, decide},
+    json::show_text,
+    limits,
+    reason::{Reason, Refusal},
+    state::{EffectEvent, FailedEffect, Outcome, SessionEvent, SkipReason},
+};
+use uuid::Uuid;
+
+use super::{attempt_of, effect_of, heard, late};
+use crate::{
+    dead_letters,
+    effects::{self, EffectRow},
+    error::{Decided, StepError},
+    rollback::{self, RollbackRow, Start},
+    session::LockedSession,
+    step::{Caller, Step},
+    tenant::Tenant,
+    undo::{self, UndoRow},
+};
+
+/// Records a failed execution.
+#[derive(Debug, Clone)]
+pub struct Fail {
+    /// Who reports.
+    pub caller: Caller,
+    /// The session.
+    pub session_id: Uuid,
+    /// The effect.
+    pub effect_id: Uuid,
+    /// The attempt; 0: the newest.
+    pub attempt: u32,
+    /// For people.
+    pub error: String,
+    /// What the caller knows of the effect on the world.
+    pub effect: FailedEffect,
+}
+
+impl Step for Fail {
+    type Reply = ();
+    const NAME: &'static str = "fail";
+
+    fn org_id(&self) -> Uuid {
+        self.caller.org_id
+    }
+
+    async fn run(&self, tx: &mut Tenant) -> Result<Decided<()>, StepError> {
+        self.caller.refuse_executor()?;
+        if self.error.len() > limits::KEPT_RESPONSE_BYTES {
+            return Err(Refusal::because(Reason::LimitExceeded, "the error text is too large")
+                .with("limit_bytes", limits::KEPT_RESPONSE_BYTES)
+                .into());
+        }
+        let mut session = LockedSession::require(tx, self.session_id, &self.caller).await?;
+        session.touched_by(&self.caller);
+        let mut effect = effect_of(tx, &session, self.effect_id).await?;
+        let attempt = attempt_of(&effect, self.attempt)?;
+        let mut entry = undo::of_attempt(tx, effect.effect_id, attempt).await?;
+        let mut rollback = late::covering(tx, &session, &effect).await?;
+        let is_live = match &rollback {
+            Some(rollback) => rollback.state()?.is_live(),
+            None => false,
+        };
+        let found = FailFound {
+            says: self.effect,
+            effect: effect.state()?,
+            tier: effect.tier()?,
+            granted: effect.granted_at.is_some(),
+            is_current: attempt == effect.attempt,
+            has_result: effect.result_text.is_some(),
+            entry: entry.as_ref().map(UndoRow::state).transpose()?,
+            dead_letter: late::dead_letter(tx, effect.effect_id, None).await?,
+            rollback_live: is_live,
+            continues: session.row.on_tool_failure == "continue",
+            session: session.state(),
+        };
+        let plan = decide(&found);
+        for action in &plan.actions {
+            let rows = Rows { effect: &mut effect, entry: &mut entry, rollback: &mut rollback };
+            self.act(tx, &mut session, rows, *action, attempt).await?;
+        }
+        let reply = plan.reply.map(|reason| heard(reason, &session, &effect));
+        session.save(tx).await?;
+        Ok(reply.map_or(Ok(()), Err))
+    }
+}
+
+/// The rows that a Fail works on.
+struct Rows<'a> {
+    effect: &'a mut EffectRow,
+    entry: &'a mut Option<UndoRow>,
+    rollback: &'a mut Option<RollbackRow>,
+}
+
+impl Fail {
+    async fn act(
+        &self,
+        tx: &mut Tenant,
+        session: &mut LockedSession,
+        rows: Rows<'_>,
+        action: FailAction,
+        attempt: i32,
+    ) -> Result<(), StepError> {
+        let actor = self.caller.principal.as_str();
+        match action {
+            FailAction::Fail(outcome) => {
+                let event = match outcome {
+                    Outcome::NotApplied => EffectEvent::FailedNotApplied,
+                    Outcome::MaybeApplied => EffectEvent::FailedMaybeApplied,
+                };
+                rows.effect.apply(session, event, actor, json!({}))?;
+                rows.effect.outcome = Some(outcome.as_str().to_owned());
+                rows.effect.failed_at = Some(session.t());
+                rows.effect.end_grant();
+                self.keep_error(rows.effect);
+                effects::save(tx, rows.effect).await
+            }
+            FailAction::MarkUnknown => {
+                rows.effect.lose(session, EffectEvent::ReportedUnknown, actor)?;
+                self.keep_error(rows.effect);
+                effects::save(tx, rows.effect).await
+            }
+            FailAction::SkipEntry => {
+                if let Some(entry) = rows.entry {
+                    entry.skip(session, SkipReason::NotApplied, actor)?;
+                    undo::save(tx, entry).await?;
+                }
+                Ok(())
+            }
+            FailAction::CloseDeadLetter => {
+                for letter in late::letters(tx, rows.effect.effect_id, None).await? {
+                    let id = letter.dead_letter_id;
+                    dead_letters::close(tx, session, id, actor, "not_applied", None).await?;
+                }
+                Ok(())
+            }
+            FailAction::FailSession => self.fail_session(tx, session, rows.effect).await,
+            FailAction::MakeDue => {
+                late::make_due(tx, session, rows.rollback.as_mut(), actor).await
+            }
+            FailAction::Event(event) => {
+                rows.effect.apply(session, event, actor, json!({"attempt": attempt}))
+            }
+        }
+    }
+
+    fn keep_error(&self, effect: &mut EffectRow) {
+        let (shown, raw) = show_text(&self.error);
+        effect.error = Some(shown);
+        effect.error_raw = raw;
+    }
+
+    /// The documented consequence: the session fails and its undo walk begins.
+    async fn fail_session(
+        &self,
+        tx: &mut Tenant,
+        session: &mut LockedSession,
+        effect: &EffectRow,
+    ) -> Result<(), StepError> {
+        let actor = self.caller.principal.as_str();
+        let detail = json!({"cause": "tool_failed", "effect_id": effect.effect_id});
+        session.apply(SessionEvent::Failed, actor, detail)?;
+        session.fail_because(&self.error);
+        let wanted = Start {
+            from_position: 0,
+            is_whole: true,
+            allow_residue: true,
+            cause: "tool_failed",
+            actor,
+            reason: "a tool failed",
+        };
+        rollback::start(tx, session, &wanted).await?;
+        Ok(())
+    }
+}

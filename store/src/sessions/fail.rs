@@ -1,0 +1,76 @@
+//! Fail a session, with or without its rollback.
+
+use serde_json::json;
+use undolog_core::state::{SessionEvent, SessionState};
+use uuid::Uuid;
+
+use super::refuse_state;
+use crate::{
+    error::{Decided, StepError},
+    rollback::{self, Start},
+    session::LockedSession,
+    step::{Caller, Step},
+    tenant::Tenant,
+};
+
+/// Fails a session.
+#[derive(Debug, Clone)]
+pub struct FailSession {
+    /// Who calls.
+    pub caller: Caller,
+    /// The session.
+    pub session_id: Uuid,
+    /// For people.
+    pub reason: String,
+    /// Roll back as well.
+    pub rollback: bool,
+}
+
+/// The session after it failed.
+#[derive(Debug, Clone)]
+pub struct SessionFailed {
+    /// Its state.
+    pub state: SessionState,
+    /// Its live rollback.
+    pub rollback_id: Option<Uuid>,
+}
+
+impl Step for FailSession {
+    type Reply = SessionFailed;
+    const NAME: &'static str = "fail_session";
+
+    fn org_id(&self) -> Uuid {
+        self.caller.org_id
+    }
+
+    async fn run(&self, tx: &mut Tenant) -> Result<Decided<SessionFailed>, StepError> {
+        let actor = self.caller.principal.as_str();
+        let mut session = LockedSession::require(tx, self.session_id, &self.caller).await?;
+        session.touched_by(&self.caller);
+        match session.state() {
+            SessionState::Active | SessionState::AwaitingApproval => {
+                session.apply(SessionEvent::Failed, actor, json!({"cause": "request"}))?;
+                session.fail_because(&self.reason);
+            }
+            // The same request again: the session has failed already.
+            SessionState::Failed | SessionState::Compensating | SessionState::Compensated => {}
+            SessionState::Completed | SessionState::Halted => return Err(refuse_state(&session)),
+        }
+        let rollback_id = if self.rollback && session.state() == SessionState::Failed {
+            let wanted = Start {
+                from_position: 0,
+                is_whole: true,
+                allow_residue: true,
+                cause: "request",
+                actor,
+                reason: &self.reason,
+            };
+            Some(rollback::start(tx, &mut session, &wanted).await?.rollback_id)
+        } else {
+            rollback::live(tx, &session).await?.map(|rollback| rollback.rollback_id)
+        };
+        let state = session.state();
+        session.save(tx).await?;
+        Ok(Ok(SessionFailed { state, rollback_id }))
+    }
+}
