@@ -3,7 +3,7 @@
 use std::fmt;
 
 use chrono::{DateTime, Utc};
-use secrecy::{ExposeSecret as _, SecretString};
+use secrecy::SecretString;
 use sha2::{Digest as _, Sha256};
 use sqlx::FromRow;
 use undolog_core::{reason::Reason, role::Role};
@@ -82,7 +82,8 @@ impl Owner {
             .bind(expires_in_seconds)
             .fetch_one(&mut self.conn)
             .await;
-        let words = [("undolog_api_keys_principal", "a principal has a name")];
+        let words =
+            [("undolog_api_keys_principal", Reason::InvalidArgument, "a principal has a name")];
         Ok(NewKey { secret, row: made.map_err(|error| refuse_violation(error, &words))? })
     }
 
@@ -149,6 +150,8 @@ fn random_key() -> Result<(SecretString, KeyHash, String), StepError> {
 
 #[cfg(test)]
 mod tests {
+    use secrecy::ExposeSecret as _;
+
     use super::*;
 
     #[test]

@@ -45,10 +45,10 @@ impl Owner {
 }
 
 /// Turns a broken constraint into a refusal in the caller's words.
-fn refuse_violation(error: sqlx::Error, words: &[(&str, &str)]) -> StepError {
+fn refuse_violation(error: sqlx::Error, words: &[(&str, Reason, &str)]) -> StepError {
     let constraint = error.as_database_error().and_then(|error| error.constraint());
-    match words.iter().find(|(name, _)| constraint == Some(*name)) {
-        Some((_, message)) => StepError::refuse(Reason::InvalidArgument, *message),
+    match words.iter().find(|(name, ..)| constraint == Some(*name)) {
+        Some((_, reason, message)) => StepError::refuse(*reason, *message),
         None => match constraint {
             Some(name) => {
                 StepError::refuse(Reason::InvalidArgument, format!("refused by the rule {name}"))

@@ -61,10 +61,15 @@ const COLUMNS: &str = "org_id, slug, name, created_at, updated_at, \
     on_unknown, on_idle, idle_session_seconds, resume_window_seconds, undo_window_seconds, \
     settle_ms";
 
-const VIOLATIONS: [(&str, &str); 2] = [
-    ("undolog_orgs_slug_key", "an organisation with this slug exists already"),
+const VIOLATIONS: [(&str, Reason, &str); 2] = [
+    (
+        "undolog_orgs_slug_key",
+        Reason::RegistrationConflict,
+        "an organisation with this slug exists already",
+    ),
     (
         "undolog_orgs_slug_format",
+        Reason::InvalidArgument,
         "a slug has 2 to 64 characters: lower-case letters, digits and dashes",
     ),
 ];

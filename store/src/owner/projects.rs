@@ -2,6 +2,7 @@
 
 use chrono::{DateTime, Utc};
 use sqlx::FromRow;
+use undolog_core::reason::Reason;
 use uuid::Uuid;
 
 use super::{Owner, refuse_violation};
@@ -18,8 +19,11 @@ pub struct ProjectRow {
     pub created_at: DateTime<Utc>,
 }
 
-const VIOLATIONS: [(&str, &str); 1] =
-    [("undolog_projects_org_name_unique", "a project with this name exists already")];
+const VIOLATIONS: [(&str, Reason, &str); 1] = [(
+    "undolog_projects_org_name_unique",
+    Reason::RegistrationConflict,
+    "a project with this name exists already",
+)];
 
 impl Owner {
     /// Makes a project.

@@ -1,0 +1,110 @@
+//! `undolog migrate`: bring a database to the schema of this build.
+
+use clap::Args;
+use secrecy::ExposeSecret as _;
+use serde_json::json;
+use undolog_store::migrate::{self, MigrateError, MigrationState};
+
+use crate::{error::CliError, out::Out, owner::OwnerArgs};
+
+/// Arguments of `undolog migrate`.
+#[derive(Debug, Args)]
+pub struct MigrateArgs {
+    /// The database.
+    #[command(flatten)]
+    pub owner: OwnerArgs,
+    /// Change nothing: show what is applied, and fail when something is missing.
+    #[arg(long)]
+    pub check: bool,
+}
+
+/// Migrates, or looks.
+pub async fn run(args: MigrateArgs, out: &Out) -> Result<(), CliError> {
+    let url = args.owner.url()?;
+    if args.check {
+        check(url.expose_secret(), out).await
+    } else {
+        apply(url.expose_secret(), out).await
+    }
+}
+
+async fn apply(url: &str, out: &Out) -> Result<(), CliError> {
+    let report = migrate::migrate(url).await?;
+    if out.is_json() {
+        return out.json(&json!({
+            "server_version_num": report.server_version_num,
+            "roles_created": report.roles_created,
+            "grants": report.grants,
+            "applied": report.applied.iter().map(as_json).collect::<Vec<_>>(),
+            "already_applied": report.already_applied,
+        }));
+    }
+    for role in &report.roles_created {
+        out.line(format!("created role {role}"))?;
+    }
+    for migration in &report.applied {
+        out.line(format!("applied {}", as_text(migration)))?;
+    }
+    let (now, before) = (report.applied.len(), report.already_applied);
+    out.line(format!("the schema is current: {now} migrations applied now, {before} before"))
+}
+
+async fn check(url: &str, out: &Out) -> Result<(), CliError> {
+    let status = migrate::status(url).await?;
+    if out.is_json() {
+        out.json(&json!({
+            "server_version_num": status.server_version_num,
+            "roles_missing": status.roles_missing,
+            "migrations": status.migrations.iter().map(as_json).collect::<Vec<_>>(),
+            "is_current": status.is_current(),
+        }))?;
+    } else {
+        for role in &status.roles_missing {
+            out.line(format!("role {role} is missing"))?;
+        }
+        for migration in &status.migrations {
+            let state = match (migration.applied, migration.checksum_differs) {
+                (false, _) => "missing",
+                (true, true) => "applied with other contents",
+                (true, false) => "applied",
+            };
+            out.line(format!("{state}: {}", as_text(migration)))?;
+        }
+    }
+    if status.is_current() {
+        return Ok(());
+    }
+    Err(CliError::Refused {
+        reason: "SCHEMA_NOT_CURRENT".to_owned(),
+        message: "this database needs `undolog migrate`".to_owned(),
+    })
+}
+
+fn as_text(migration: &MigrationState) -> String {
+    format!("{} {:04} {}", migration.source.name(), migration.version, migration.description)
+}
+
+fn as_json(migration: &MigrationState) -> serde_json::Value {
+    json!({
+        "source": migration.source.name(),
+        "version": migration.version,
+        "description": migration.description,
+        "applied": migration.applied,
+        "checksum_differs": migration.checksum_differs,
+    })
+}
+
+impl From<MigrateError> for CliError {
+    fn from(error: MigrateError) -> Self {
+        let reason = match &error {
+            MigrateError::ServerTooOld { .. } => "SERVER_TOO_OLD",
+            MigrateError::NeedsAdministrator { .. } => "NEEDS_ADMINISTRATOR",
+            MigrateError::RoleTooPowerful { .. } => "ROLE_TOO_POWERFUL",
+            MigrateError::Busy { .. } => return Self::Unavailable(error.to_string()),
+            MigrateError::Migration { .. } => "MIGRATION_FAILED",
+            MigrateError::QueueContract(_) => "QUEUE_CONTRACT",
+            other => return Self::Unavailable(format!("the database does not answer: {other}")),
+        };
+        Self::Refused { reason: reason.to_owned(), message: error.to_string() }
+    }
+}

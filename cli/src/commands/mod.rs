@@ -1,0 +1,14 @@
+//! One file per subcommand: its arguments and its `run`.
+
+pub mod compensations;
+pub mod demo;
+pub mod demo_service;
+pub mod dev;
+pub mod engine;
+pub mod keys;
+pub mod migrate;
+pub mod orgs;
+pub mod projects;
+pub mod sessions;
+pub mod tools;
+pub mod worker;

@@ -1,0 +1,260 @@
+//! `undolog sessions`: list them, show one with its effects and undo stack, roll one back, read its
+//! events.
+
+use clap::{Args, Subcommand};
+use undolog_proto::v1::{
+    Effect, GetSessionRequest, ListEffectsRequest, ListSessionsRequest, RollbackRequest,
+    WatchEventsRequest, rollback_request::Scope,
+};
+
+use crate::{
+    api::{Api, ApiArgs},
+    error::CliError,
+    out::Out,
+    views::{
+        DeadLetterView, EffectView, EventView, PlanView, PlannedUndoView, ResidueView,
+        RollbackView, SessionDetailView, SessionView, UndoEntryView,
+    },
+};
+
+/// The most sessions of one page.
+const PAGE_MAX: u32 = 500;
+
+/// Arguments of `undolog sessions`.
+#[derive(Debug, Args)]
+pub struct SessionsArgs {
+    /// The engine.
+    #[command(flatten)]
+    pub api: ApiArgs,
+    /// What to do.
+    #[command(subcommand)]
+    pub verb: SessionsVerb,
+}
+
+/// What to do with sessions.
+#[derive(Debug, Subcommand)]
+pub enum SessionsVerb {
+    /// List sessions, newest first.
+    List(ListArgs),
+    /// Show a session with its effects, undo stack, rollbacks and dead letters.
+    Show {
+        /// The session's id.
+        session_id: String,
+    },
+    /// Undo a session's effects, last call first.
+    Rollback(RollbackArgs),
+    /// Read the events of a session.
+    Events(EventsArgs),
+}
+
+/// Which sessions to list.
+#[derive(Debug, Args)]
+pub struct ListArgs {
+    /// Only sessions in this state; may be given more than once.
+    #[arg(long = "state", value_name = "STATE")]
+    pub states: Vec<String>,
+    /// Only sessions of this run of the caller's own system.
+    #[arg(long, value_name = "ID")]
+    pub external_run_id: Option<String>,
+    /// The most sessions to list; 0 lists all.
+    #[arg(long, default_value_t = 100, value_name = "COUNT")]
+    pub limit: u32,
+}
+
+/// What to roll back.
+#[derive(Debug, Args)]
+pub struct RollbackArgs {
+    /// The session's id.
+    pub session_id: String,
+    /// Show what would be called, in order, and change nothing.
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Undo only the steps above this one.
+    #[arg(long, value_name = "STEP", conflicts_with = "to_savepoint")]
+    pub to_step: Option<u32>,
+    /// Undo only the positions at or above this savepoint.
+    #[arg(long, value_name = "POSITION")]
+    pub to_savepoint: Option<u32>,
+    /// Go on although committed irreversible effects in the scope will stay.
+    #[arg(long)]
+    pub allow_residue: bool,
+    /// Why, for the history.
+    #[arg(long, default_value = "requested on the command line", value_name = "TEXT")]
+    pub reason: String,
+}
+
+/// Which events to read.
+#[derive(Debug, Args)]
+pub struct EventsArgs {
+    /// The session's id; all sessions of the organisation if left out.
+    pub session_id: Option<String>,
+    /// Stay and print what comes.
+    #[arg(long, short)]
+    pub follow: bool,
+    /// Skip the history.
+    #[arg(long)]
+    pub from_now: bool,
+    /// Start after the event with this cursor.
+    #[arg(long)]
+    pub cursor: Option<String>,
+}
+
+/// Runs the verb.
+pub async fn run(args: SessionsArgs, out: &Out) -> Result<(), CliError> {
+    let api = Api::connect(&args.api)?;
+    match args.verb {
+        SessionsVerb::List(list_args) => list(&api, list_args, out).await,
+        SessionsVerb::Show { session_id } => show(&api, session_id, out).await,
+        SessionsVerb::Rollback(rollback_args) => rollback(&api, rollback_args, out).await,
+        SessionsVerb::Events(events_args) => events(&api, events_args, out).await,
+    }
+}
+
+async fn list(api: &Api, args: ListArgs, out: &Out) -> Result<(), CliError> {
+    let mut sessions: Vec<SessionView> = Vec::new();
+    let mut page_token = String::new();
+    loop {
+        let found = u32::try_from(sessions.len()).unwrap_or(u32::MAX);
+        let page_size = match args.limit {
+            0 => PAGE_MAX,
+            limit => (limit.saturating_sub(found)).min(PAGE_MAX),
+        };
+        if page_size == 0 {
+            break;
+        }
+        let request = ListSessionsRequest {
+            org_id: api.org(),
+            states: args.states.clone(),
+            page_size,
+            page_token,
+            external_run_id: args.external_run_id.clone().unwrap_or_default(),
+        };
+        let page = api.sessions().list(api.request(request)).await?.into_inner();
+        sessions.extend(page.sessions.iter().map(Into::into));
+        page_token = page.next_page_token;
+        if page_token.is_empty() {
+            break;
+        }
+    }
+    if out.is_json() {
+        return out.json(&sessions);
+    }
+    if sessions.is_empty() {
+        return out.line("no sessions");
+    }
+    out.table(&SessionView::HEADERS, sessions.iter().map(SessionView::row).collect())
+}
+
+/// Reads a session with everything that belongs to it.
+pub(crate) async fn read(api: &Api, session_id: &str) -> Result<SessionDetailView, CliError> {
+    let request = GetSessionRequest { org_id: api.org(), session_id: session_id.to_owned() };
+    let session = api.sessions().get(api.request(request)).await?.into_inner();
+    let mut effects: Vec<Effect> = Vec::new();
+    let mut page_token = String::new();
+    loop {
+        let request = ListEffectsRequest {
+            org_id: api.org(),
+            session_id: session_id.to_owned(),
+            page_size: 0,
+            page_token,
+        };
+        let page = api.sessions().list_effects(api.request(request)).await?.into_inner();
+        effects.extend(page.effects);
+        page_token = page.next_page_token;
+        if page_token.is_empty() {
+            return Ok(SessionDetailView::new(&session, &effects));
+        }
+    }
+}
+
+async fn show(api: &Api, session_id: String, out: &Out) -> Result<(), CliError> {
+    let detail = read(api, &session_id).await?;
+    if out.is_json() {
+        return out.json(&detail);
+    }
+    out.record(detail.session.record())?;
+    let effects = detail.effects.iter().map(EffectView::row).collect();
+    section(out, "effects", &EffectView::HEADERS, effects)?;
+    let stack = detail.undo_stack.iter().map(UndoEntryView::row).collect();
+    section(out, "undo stack", &UndoEntryView::HEADERS, stack)?;
+    let rollbacks = detail.rollbacks.iter().map(RollbackView::row).collect();
+    section(out, "rollbacks", &RollbackView::HEADERS, rollbacks)?;
+    let letters = detail.dead_letters.iter().map(DeadLetterView::row).collect();
+    section(out, "dead letters", &DeadLetterView::HEADERS, letters)
+}
+
+fn section(
+    out: &Out,
+    title: &str,
+    headers: &[&str],
+    rows: Vec<Vec<String>>,
+) -> Result<(), CliError> {
+    if rows.is_empty() {
+        return Ok(());
+    }
+    out.line(format!("\n{title}"))?;
+    out.table(headers, rows)
+}
+
+async fn rollback(api: &Api, args: RollbackArgs, out: &Out) -> Result<(), CliError> {
+    let scope = match (args.to_savepoint, args.to_step) {
+        (Some(position), _) => Some(Scope::ToSavepoint(position)),
+        (None, Some(step)) => Some(Scope::ToStep(step)),
+        (None, None) => None,
+    };
+    let request = RollbackRequest {
+        org_id: api.org(),
+        session_id: args.session_id,
+        reason: args.reason,
+        scope,
+        allow_residue: args.allow_residue,
+        dry_run: args.dry_run,
+    };
+    let answer = api.sessions().rollback(api.request(request)).await?.into_inner();
+    let view = PlanView::from(&answer);
+    if out.is_json() {
+        return out.json(&view);
+    }
+    match &view.rollback_id {
+        Some(id) => out.line(format!("rollback {id} has begun; the session is {}", view.state))?,
+        None => out.line(format!("nothing was changed; the session is {}", view.state))?,
+    }
+    let plan = view.plan.iter().map(PlannedUndoView::row).collect();
+    section(out, "to undo, in this order", &PlannedUndoView::HEADERS, plan)?;
+    if view.truncated {
+        out.line("(and more: the list was cut)")?;
+    }
+    let residue = view.residue.iter().map(ResidueView::row).collect();
+    section(out, "irreversible effects that stay", &ResidueView::HEADERS, residue)?;
+    if !view.voided_approvals.is_empty() {
+        out.line(format!("\napprovals voided: {}", view.voided_approvals.join(", ")))?;
+    }
+    Ok(())
+}
+
+async fn events(api: &Api, args: EventsArgs, out: &Out) -> Result<(), CliError> {
+    let request = WatchEventsRequest {
+        org_id: api.org(),
+        session_id: args.session_id.unwrap_or_default(),
+        cursor: args.cursor.unwrap_or_default(),
+        follow: args.follow,
+        from_now: args.from_now,
+    };
+    // A stream that follows has no deadline.
+    let mut stream = api.sessions().watch_events(request).await?.into_inner();
+    let mut history: Vec<Vec<String>> = Vec::new();
+    while let Some(event) = stream.message().await? {
+        let view = EventView::from(&event);
+        if out.is_json() {
+            out.json_line(&view)?;
+        } else if args.follow {
+            out.line(view.row().join("  "))?;
+        } else {
+            history.push(view.row());
+        }
+    }
+    if out.is_json() || args.follow {
+        return Ok(());
+    }
+    out.table(&EventView::HEADERS, history)
+}

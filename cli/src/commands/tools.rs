@@ -1,0 +1,139 @@
+//! `undolog tools`: register, list and show tools.
+
+use clap::{Args, Subcommand};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use undolog_proto::v1::{GetToolRequest, ListToolsRequest, RegisterToolRequest, Tool};
+
+use crate::{
+    api::{Api, ApiArgs},
+    error::CliError,
+    input::{FileArgs, json_bytes},
+    out::Out,
+    views::ToolView,
+};
+
+/// Arguments of `undolog tools`.
+#[derive(Debug, Args)]
+pub struct ToolsArgs {
+    /// The engine.
+    #[command(flatten)]
+    pub api: ApiArgs,
+    /// What to do.
+    #[command(subcommand)]
+    pub verb: ToolsVerb,
+}
+
+/// What to do with tools.
+#[derive(Debug, Subcommand)]
+pub enum ToolsVerb {
+    /// Register the tools of a JSON file.
+    Register(FileArgs),
+    /// List every version of every tool.
+    List,
+    /// Show one tool.
+    Show {
+        /// Its name.
+        name: String,
+        /// Its version; the newest active one if left out.
+        version: Option<String>,
+    },
+}
+
+/// A tool as it stands in a file.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct ToolFile {
+    tool_name: String,
+    tool_version: String,
+    tier: String,
+    irreversibility_reason: String,
+    compensation_ref: String,
+    tool_schema: Option<Box<RawValue>>,
+    risk_tags: Vec<String>,
+    estimated_impact: String,
+    is_active: Option<bool>,
+    project_id: String,
+    idempotent: bool,
+    grant_lease_ms: u32,
+    max_execution_ms: u32,
+    allowed_compensations: Vec<String>,
+}
+
+impl From<ToolFile> for Tool {
+    fn from(file: ToolFile) -> Self {
+        Self {
+            tool_name: file.tool_name,
+            tool_version: file.tool_version,
+            tier: file.tier,
+            irreversibility_reason: file.irreversibility_reason,
+            compensation_ref: file.compensation_ref,
+            tool_schema: json_bytes(file.tool_schema),
+            risk_tags: file.risk_tags,
+            estimated_impact: file.estimated_impact,
+            is_active: file.is_active.unwrap_or(true),
+            project_id: file.project_id,
+            idempotent: file.idempotent,
+            grant_lease_ms: file.grant_lease_ms,
+            max_execution_ms: file.max_execution_ms,
+            allowed_compensations: file.allowed_compensations,
+            ..Self::default()
+        }
+    }
+}
+
+/// Runs the verb.
+pub async fn run(args: ToolsArgs, out: &Out) -> Result<(), CliError> {
+    let api = Api::connect(&args.api)?;
+    match args.verb {
+        ToolsVerb::Register(file) => register(&api, &file, out).await,
+        ToolsVerb::List => list(&api, out).await,
+        ToolsVerb::Show { name, version } => show(&api, name, version, out).await,
+    }
+}
+
+async fn register(api: &Api, file: &FileArgs, out: &Out) -> Result<(), CliError> {
+    let mut registered = Vec::new();
+    for tool in file.read::<ToolFile>()? {
+        let request = RegisterToolRequest { org_id: api.org(), tool: Some(tool.into()) };
+        let answer = api.registry().register_tool(api.request(request)).await?.into_inner();
+        let view = ToolView::from(&answer.tool.unwrap_or_default());
+        if !out.is_json() {
+            let verb = if answer.created { "registered" } else { "unchanged or updated:" };
+            out.line(format!("{verb} {} {} ({})", view.tool_name, view.tool_version, view.tier))?;
+        }
+        registered.push(view);
+    }
+    if out.is_json() { out.json(&registered) } else { Ok(()) }
+}
+
+async fn list(api: &Api, out: &Out) -> Result<(), CliError> {
+    let mut tools: Vec<ToolView> = Vec::new();
+    let mut page_token = String::new();
+    loop {
+        let request = ListToolsRequest { org_id: api.org(), page_size: 0, page_token };
+        let page = api.registry().list_tools(api.request(request)).await?.into_inner();
+        tools.extend(page.tools.iter().map(Into::into));
+        page_token = page.next_page_token;
+        if page_token.is_empty() {
+            break;
+        }
+    }
+    if out.is_json() {
+        return out.json(&tools);
+    }
+    out.table(&ToolView::HEADERS, tools.iter().map(ToolView::row).collect())
+}
+
+async fn show(
+    api: &Api,
+    tool_name: String,
+    version: Option<String>,
+    out: &Out,
+) -> Result<(), CliError> {
+    let tool_version = version.unwrap_or_default();
+    let request = GetToolRequest { org_id: api.org(), tool_name, tool_version };
+    let answer = api.registry().get_tool(api.request(request)).await?.into_inner();
+    let view = ToolView::from(&answer.tool.unwrap_or_default());
+    if out.is_json() { out.json(&view) } else { out.record(view.record()) }
+}

@@ -1,0 +1,145 @@
+//! What a subcommand can end with, and the exit code for it.
+
+use std::process::ExitCode;
+
+use serde_json::json;
+use tonic_types::StatusExt as _;
+use undolog_store::StepError;
+
+/// All is well.
+pub const OK: u8 = 0;
+/// The request was refused, or something failed.
+pub const FAILED: u8 = 1;
+/// The command line or the configuration is wrong.
+pub const USAGE: u8 = 2;
+/// A server could not be reached; the same command may work later.
+pub const UNAVAILABLE: u8 = 3;
+
+/// Why a subcommand did not do what it was asked to.
+#[derive(Debug, thiserror::Error)]
+pub enum CliError {
+    /// Refused by the engine or the journal, with its stable reason.
+    #[error("{reason}: {message}")]
+    Refused {
+        /// The stable reason.
+        reason: String,
+        /// Words for people.
+        message: String,
+    },
+    /// Something failed here.
+    #[error("{0}")]
+    Failed(String),
+    /// The command line, the configuration or an input file is wrong.
+    #[error("{0}")]
+    Usage(String),
+    /// A server cannot be reached.
+    #[error("{0}")]
+    Unavailable(String),
+    /// Whoever read our output has gone.
+    #[error("the reader of the output is gone")]
+    ReaderGone,
+}
+
+impl CliError {
+    /// The exit code.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Refused { .. } | Self::Failed(_) => FAILED,
+            Self::Usage(_) => USAGE,
+            Self::Unavailable(_) => UNAVAILABLE,
+            Self::ReaderGone => OK,
+        }
+    }
+
+    /// The stable reason.
+    #[must_use]
+    pub fn reason(&self) -> &str {
+        match self {
+            Self::Refused { reason, .. } => reason,
+            Self::Failed(_) => "FAILED",
+            Self::Usage(_) => "USAGE",
+            Self::Unavailable(_) => "UNAVAILABLE",
+            Self::ReaderGone => "READER_GONE",
+        }
+    }
+}
+
+impl From<tonic::Status> for CliError {
+    fn from(status: tonic::Status) -> Self {
+        let message = status.message().to_owned();
+        if let Some(info) = status.get_details_error_info()
+            && info.reason != "UNAVAILABLE"
+        {
+            return Self::Refused { reason: info.reason, message };
+        }
+        match status.code() {
+            tonic::Code::Unavailable | tonic::Code::DeadlineExceeded => {
+                Self::Unavailable(format!("the engine does not answer: {message}"))
+            }
+            code => Self::Refused { reason: format!("{code:?}"), message },
+        }
+    }
+}
+
+impl From<StepError> for CliError {
+    fn from(error: StepError) -> Self {
+        if let StepError::Refused(refusal) = &error {
+            let reason = refusal.reason.as_str().to_owned();
+            return Self::Refused { reason, message: refusal.message.clone() };
+        }
+        match error.sqlstate().as_deref() {
+            // Undefined table, column or role.
+            Some("42P01" | "42703" | "42704" | "22023") => Self::Refused {
+                reason: "SCHEMA_NOT_CURRENT".to_owned(),
+                message: format!("run `undolog migrate` first ({error})"),
+            },
+            // The server shuts down, starts up, or has no connection left.
+            Some(code) if code.starts_with("57P") || code.starts_with("53") => {
+                Self::Unavailable(error.to_string())
+            }
+            Some(_) => Self::Failed(error.to_string()),
+            None => Self::Unavailable(format!("the database does not answer: {error}")),
+        }
+    }
+}
+
+/// Writes the error to stderr and answers its exit code.
+pub fn report(error: &CliError, json: bool) -> ExitCode {
+    if json {
+        let message = match error {
+            CliError::Refused { message, .. } => message.clone(),
+            other => other.to_string(),
+        };
+        eprintln!("{}", json!({"error": {"reason": error.reason(), "message": message}}));
+    } else {
+        eprintln!("error: {error}");
+    }
+    ExitCode::from(error.exit_code())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tonic_types::ErrorDetails;
+
+    #[test]
+    fn a_refusal_keeps_its_reason_and_exits_with_1() {
+        let details = ErrorDetails::with_error_info("SESSION_NOT_FOUND", "undolog", []);
+        let status =
+            tonic::Status::with_error_details(tonic::Code::NotFound, "there is none", details);
+        let error = CliError::from(status);
+        assert_eq!(error.reason(), "SESSION_NOT_FOUND");
+        assert_eq!(error.to_string(), "SESSION_NOT_FOUND: there is none");
+        assert_eq!(error.exit_code(), FAILED);
+    }
+
+    #[test]
+    fn an_engine_that_does_not_answer_exits_with_3() {
+        let error = CliError::from(tonic::Status::unavailable("connection refused"));
+        assert_eq!(error.exit_code(), UNAVAILABLE);
+        let details = ErrorDetails::with_error_info("UNAVAILABLE", "undolog", []);
+        let status = tonic::Status::with_error_details(tonic::Code::Unavailable, "busy", details);
+        assert_eq!(CliError::from(status).exit_code(), UNAVAILABLE);
+    }
+}

@@ -1,0 +1,131 @@
+use serde::Serialize;
+use undolog_proto::v1::{PlannedUndo, ResidueItem, RollbackResponse};
+
+use super::{Raw, text};
+
+/// What a rollback will do, or has begun to do.
+#[derive(Debug, Clone, Serialize)]
+#[expect(missing_docs, reason = "the fields are described on the wire")]
+pub struct PlanView {
+    pub rollback_id: Option<String>,
+    pub state: String,
+    pub next_step_index: u32,
+    pub plan: Vec<PlannedUndoView>,
+    pub residue: Vec<ResidueView>,
+    pub voided_approvals: Vec<String>,
+    pub truncated: bool,
+}
+
+impl From<&RollbackResponse> for PlanView {
+    fn from(answer: &RollbackResponse) -> Self {
+        Self {
+            rollback_id: text(&answer.rollback_id),
+            state: answer.state.clone(),
+            next_step_index: answer.next_step_index,
+            plan: answer.plan.iter().map(Into::into).collect(),
+            residue: answer.residue.iter().map(Into::into).collect(),
+            voided_approvals: answer.voided_approvals.clone(),
+            truncated: answer.truncated,
+        }
+    }
+}
+
+/// One call that would undo an effect.
+#[derive(Debug, Clone, Serialize)]
+#[expect(missing_docs, reason = "the fields are described on the wire")]
+pub struct PlannedUndoView {
+    pub position: u32,
+    pub step_index: u32,
+    pub tool_name: String,
+    pub effect_id: String,
+    pub effect_state: String,
+    pub undo_id: String,
+    pub compensation_fn: String,
+    pub compensation_version: String,
+    pub action: String,
+    pub method: String,
+    pub url: String,
+    pub body: Raw,
+    pub note: Option<String>,
+}
+
+impl From<&PlannedUndo> for PlannedUndoView {
+    fn from(item: &PlannedUndo) -> Self {
+        Self {
+            position: item.position,
+            step_index: item.step_index,
+            tool_name: item.tool_name.clone(),
+            effect_id: item.effect_id.clone(),
+            effect_state: item.effect_state.clone(),
+            undo_id: item.undo_id.clone(),
+            compensation_fn: item.compensation_fn.clone(),
+            compensation_version: item.compensation_version.clone(),
+            action: item.action.clone(),
+            method: item.method.clone(),
+            url: item.url.clone(),
+            body: Raw::new(&item.body),
+            note: text(&item.note),
+        }
+    }
+}
+
+impl PlannedUndoView {
+    /// The columns of a table of planned calls.
+    pub const HEADERS: [&'static str; 8] =
+        ["position", "step", "tool", "state", "action", "call", "body", "note"];
+
+    /// The cells of a table's row.
+    #[must_use]
+    pub fn row(&self) -> Vec<String> {
+        vec![
+            self.position.to_string(),
+            self.step_index.to_string(),
+            self.tool_name.clone(),
+            self.effect_state.clone(),
+            self.action.clone(),
+            format!("{} {}", self.method, self.url).trim().to_owned(),
+            self.body.cell(),
+            self.note.clone().unwrap_or_default(),
+        ]
+    }
+}
+
+/// A committed irreversible effect, which stays.
+#[derive(Debug, Clone, Serialize)]
+#[expect(missing_docs, reason = "the fields are described on the wire")]
+pub struct ResidueView {
+    pub position: u32,
+    pub step_index: u32,
+    pub tool_name: String,
+    pub effect_id: String,
+    pub effect_state: String,
+}
+
+impl From<&ResidueItem> for ResidueView {
+    fn from(item: &ResidueItem) -> Self {
+        Self {
+            position: item.position,
+            step_index: item.step_index,
+            tool_name: item.tool_name.clone(),
+            effect_id: item.effect_id.clone(),
+            effect_state: item.effect_state.clone(),
+        }
+    }
+}
+
+impl ResidueView {
+    /// The columns of a table of residue.
+    pub const HEADERS: [&'static str; 5] = ["position", "step", "tool", "state", "effect"];
+
+    /// The cells of a table's row.
+    #[must_use]
+    pub fn row(&self) -> Vec<String> {
+        vec![
+            self.position.to_string(),
+            self.step_index.to_string(),
+            self.tool_name.clone(),
+            self.effect_state.clone(),
+            self.effect_id.clone(),
+        ]
+    }
+}
