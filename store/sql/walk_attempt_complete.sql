@@ -1,0 +1,16 @@
+-- Records what a call came to.
+-- Promise: goes by the attempt's id, whoever holds the rollback now; an outcome that is known is
+-- never overwritten, one that was given up (interrupted, handed back) is.
+-- Lock: the session's lock is held. Index: primary key.
+WITH before AS (
+  SELECT undo_attempt_id, outcome FROM undolog_undo_attempts
+  WHERE undo_attempt_id = $1 AND org_id = $2
+    AND (outcome IS NULL OR outcome IN ('interrupted', 'handed_back'))
+  FOR NO KEY UPDATE
+)
+UPDATE undolog_undo_attempts a SET
+  finished_at = $3, outcome = $4, status = $5, error = $6, error_raw = $7, response = $8,
+  response_truncated = $9, retry_after_ms = $10
+FROM before b
+WHERE a.undo_attempt_id = b.undo_attempt_id
+RETURNING a.undo_id, a.round, a.result_known, b.outcome AS before

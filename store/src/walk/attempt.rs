@@ -1,0 +1,110 @@
+//! The rows of compensation calls.
+
+use sqlx::FromRow;
+use undolog_core::{fn_body::RenderedCall, json::show_text};
+use uuid::Uuid;
+
+use super::{Claim, Report};
+use crate::{error::StepError, session::LockedSession, tenant::Tenant, undo::UndoRow};
+
+/// A new attempt.
+#[derive(Debug, FromRow)]
+pub(super) struct Attempt {
+    pub(super) undo_attempt_id: Uuid,
+    pub(super) number: i32,
+}
+
+/// Writes an attempt before its call.
+pub(super) async fn insert(
+    tx: &mut Tenant,
+    session: &LockedSession,
+    claim: &Claim,
+    entry: &UndoRow,
+    call: &RenderedCall,
+    fn_hash: &[u8; 32],
+    result_known: bool,
+) -> Result<Attempt, StepError> {
+    // A URL can quote arguments, which can hold anything that a URL can; NUL is percent-encoded.
+    let url = call.shown_url();
+    Ok(sqlx::query_as(include_str!("../../sql/walk_attempt_insert.sql"))
+        .bind(claim.org_id)
+        .bind(session.id())
+        .bind(entry.undo_id)
+        .bind(claim.rollback_id)
+        .bind(entry.round)
+        .bind(claim.fence)
+        .bind(&claim.worker)
+        .bind(fn_hash.as_slice())
+        .bind(call.method.as_str())
+        .bind(url)
+        .bind(result_known)
+        .bind(session.t())
+        .fetch_one(tx.conn())
+        .await?)
+}
+
+/// An attempt whose outcome has just been written.
+#[derive(Debug, FromRow)]
+pub(super) struct Completed {
+    pub(super) undo_id: Uuid,
+    pub(super) round: i32,
+    /// The result was known when the call was made.
+    pub(super) result_known: bool,
+    /// What stood there before: nothing, or that it had been given up.
+    pub(super) before: Option<String>,
+}
+
+/// Completes an attempt by its id. `None`: its outcome was known already.
+pub(super) async fn complete(
+    tx: &mut Tenant,
+    session: &LockedSession,
+    report: &Report,
+) -> Result<Option<Completed>, StepError> {
+    let (error, error_raw) = report.error.as_deref().map(show_text).unzip();
+    let org_id = tx.org_id();
+    Ok(sqlx::query_as(include_str!("../../sql/walk_attempt_complete.sql"))
+        .bind(report.undo_attempt_id)
+        .bind(org_id)
+        .bind(session.t())
+        .bind(report.outcome.as_str())
+        .bind(report.status.map(i32::from))
+        .bind(error)
+        .bind(error_raw.flatten())
+        .bind(&report.response)
+        .bind(report.response_truncated)
+        .bind(report.retry_after_ms.and_then(|ms| i64::try_from(ms).ok()))
+        .fetch_optional(tx.conn())
+        .await?)
+}
+
+/// Marks an attempt whose worker is gone.
+pub(super) async fn interrupt(
+    tx: &mut Tenant,
+    session: &LockedSession,
+    undo_attempt_id: Uuid,
+) -> Result<(), StepError> {
+    let org_id = tx.org_id();
+    sqlx::query(
+        "UPDATE undolog_undo_attempts SET outcome = 'interrupted', finished_at = $3 \
+         WHERE undo_attempt_id = $1 AND org_id = $2 AND outcome IS NULL",
+    )
+    .bind(undo_attempt_id)
+    .bind(org_id)
+    .bind(session.t())
+    .execute(tx.conn())
+    .await?;
+    Ok(())
+}
+
+/// Whether a call of the entry has succeeded.
+pub(super) async fn has_success(tx: &mut Tenant, undo_id: Uuid) -> Result<bool, StepError> {
+    let org_id = tx.org_id();
+    Ok(sqlx::query_scalar(
+        "SELECT EXISTS (SELECT FROM undolog_undo_attempts \
+         WHERE undo_id = $1 AND org_id = $2 AND outcome = 'succeeded')",
+    )
+    .bind(undo_id)
+    .bind(org_id)
+    .fetch_one(tx.conn())
+    .await?)
+}

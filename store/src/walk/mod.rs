@@ -1,0 +1,123 @@
+//! The undo walk: a worker claims a rollback, waits until nothing in scope can still be running,
+//! then undoes the entries from the highest position down. Each step is one transaction that
+//! settles the call just made and decides the next one.
+//!
+//! What guards it: the claim's fence (every settling write carries it), the attempt row (written
+//! before its call, completed by its id), and the session's lock (which orders the walk with
+//! Commits, Fails and operators). A process can end at any point: the next claim reads from the
+//! rows what had been done.
+
+mod advance;
+mod attempt;
+mod claim;
+mod drain;
+mod give_up;
+mod late;
+mod next;
+mod prepare;
+mod settle;
+
+use undolog_core::{fn_body::RenderedCall, retry::CallOutcome};
+use uuid::Uuid;
+
+pub use advance::Advance;
+pub use claim::{Claim, claim, postpone, renew};
+
+/// Who the walk is in the events.
+pub const ACTOR: &str = "system:walk";
+/// Who closes a dead letter when its call turns out to have succeeded.
+pub const LATE_SUCCESS: &str = "system:late_success";
+
+/// What a call came to, as the worker saw it.
+#[derive(Debug, Clone)]
+pub struct Report {
+    /// The attempt that was made.
+    pub undo_attempt_id: Uuid,
+    /// The entry that it was for.
+    pub undo_id: Uuid,
+    /// What became of it.
+    pub outcome: Outcome,
+    /// HTTP status, if there was one.
+    pub status: Option<u16>,
+    /// What went wrong, for people; without secrets, can hold NUL.
+    pub error: Option<String>,
+    /// The first bytes of the answer, exactly, without secrets.
+    pub response: Vec<u8>,
+    /// The answer was longer.
+    pub response_truncated: bool,
+    /// The answer's Retry-After.
+    pub retry_after_ms: Option<u64>,
+}
+
+/// What became of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// The call ended in one of the ways that the core knows.
+    Ended(CallOutcome),
+    /// The worker stops and gave the call up.
+    HandedBack,
+}
+
+impl Outcome {
+    /// The name in the attempt's row.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Ended(CallOutcome::Done) => "succeeded",
+            Self::Ended(CallOutcome::Retry) => "retryable",
+            Self::Ended(CallOutcome::Permanent) => "permanent",
+            Self::Ended(CallOutcome::Defer { .. }) => "deferred",
+            Self::HandedBack => "handed_back",
+        }
+    }
+}
+
+/// What else runs in the worker's process while it would make the next call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Company {
+    /// Other calls run, or may start.
+    Shared {
+        /// No other call runs right now.
+        is_only_one: bool,
+    },
+    /// No other call runs, and none starts before this one has ended.
+    Alone,
+}
+
+/// What the walk does next.
+#[derive(Debug)]
+pub enum Next {
+    /// Make this call and report it.
+    Call(Box<PreparedCall>),
+    /// The next entry was interrupted before: ask again when the process runs nothing else.
+    NeedsAlone,
+    /// There is more to do: ask again.
+    Again,
+    /// Nothing to do before some time; the claim was given back.
+    Waiting,
+    /// The slice is over; the claim was given back and a ticket issued.
+    HandedOver,
+    /// The rollback has ended or halted; the claim was given back.
+    Done,
+    /// Somebody else holds the rollback now. The report was recorded all the same.
+    Lost,
+}
+
+/// A call that is recorded and may be made.
+#[derive(Debug)]
+pub struct PreparedCall {
+    /// Its attempt row.
+    pub undo_attempt_id: Uuid,
+    /// The entry; also the idempotency key.
+    pub undo_id: Uuid,
+    /// The effect that is undone.
+    pub effect_id: Uuid,
+    /// The number of the call within the entry's round.
+    pub number: i32,
+    /// The compensation's name.
+    pub compensation: String,
+    /// The call, with secrets as references.
+    pub call: RenderedCall,
+    /// Statuses besides 2xx that mean that it is undone.
+    pub done_statuses: Vec<u16>,
+}

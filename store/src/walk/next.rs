@@ -1,0 +1,260 @@
+//! The next thing that the walk does: it takes the open entry with the highest position in scope,
+//! settles what needs no call, and prepares the one that does.
+
+use chrono::{DateTime, Duration, Utc};
+use serde_json::json;
+use sqlx::FromRow;
+use undolog_core::{
+    limits::INTERRUPTIONS_MAX,
+    state::{DeadLetterReason, EffectEvent, EffectState, RollbackState, UndoEvent, UndoState},
+};
+use uuid::Uuid;
+
+use super::{
+    ACTOR, Advance, Company, PreparedCall, attempt,
+    give_up::give_up,
+    prepare::{Prepared, Ready, prepare},
+    settle,
+};
+use crate::{
+    effects::{self, EffectRow},
+    error::StepError,
+    rollback::{self, RollbackRow},
+    session::LockedSession,
+    tenant::Tenant,
+    undo::{self, UndoRow},
+};
+
+/// Entries that one transaction settles without a call: it holds the session's lock.
+const ENTRIES_PER_STEP_MAX: u32 = 100;
+
+/// What the step decided.
+#[derive(Debug)]
+pub(super) enum Decision {
+    Call(Box<PreparedCall>),
+    NeedsAlone,
+    Again,
+    Wait(DateTime<Utc>),
+    HandOver,
+    Finished,
+}
+
+/// The top entry with what its calls came to.
+#[derive(Debug, FromRow)]
+struct Top {
+    #[sqlx(flatten)]
+    entry: UndoRow,
+    has_success: bool,
+    last_attempt_id: Option<Uuid>,
+    last_outcome: Option<String>,
+    last_fence: Option<i64>,
+    last_number: Option<i32>,
+}
+
+impl Top {
+    /// The last call has no outcome: of an earlier holder, or one that was never made.
+    fn open_attempt(&self) -> Option<Uuid> {
+        self.last_attempt_id.filter(|_| self.last_outcome.is_none())
+    }
+
+    fn was_interrupted(&self) -> bool {
+        self.last_outcome.as_deref() == Some("interrupted")
+    }
+}
+
+/// Decides the next thing of a walking rollback.
+pub(super) async fn next(
+    tx: &mut Tenant,
+    session: &mut LockedSession,
+    rollback: &mut RollbackRow,
+    step: &Advance,
+) -> Result<Decision, StepError> {
+    for _ in 0..ENTRIES_PER_STEP_MAX {
+        if rollback.state()? != RollbackState::Walking {
+            return Ok(Decision::Finished);
+        }
+        let Some(top) = top(tx, session, rollback).await? else {
+            rollback::finish(tx, session, rollback, ACTOR).await?;
+            return Ok(Decision::Finished);
+        };
+        if let Some(decision) = one(tx, session, rollback, step, top).await? {
+            return Ok(decision);
+        }
+    }
+    Ok(Decision::Again)
+}
+
+async fn top(
+    tx: &mut Tenant,
+    session: &LockedSession,
+    rollback: &RollbackRow,
+) -> Result<Option<Top>, StepError> {
+    let org_id = tx.org_id();
+    Ok(sqlx::query_as(include_str!("../../sql/walk_next.sql"))
+        .bind(session.id())
+        .bind(org_id)
+        .bind(rollback.from_position)
+        .fetch_optional(tx.conn())
+        .await?)
+}
+
+/// Works on one entry. `None`: it is settled, the next one may come.
+async fn one(
+    tx: &mut Tenant,
+    session: &mut LockedSession,
+    rollback: &mut RollbackRow,
+    step: &Advance,
+    mut top: Top,
+) -> Result<Option<Decision>, StepError> {
+    let mut effect = effects::require(tx, session, top.entry.effect_id).await?;
+    if top.has_success && crate::guard!("walk.success_check") {
+        let event = match top.entry.state()? {
+            UndoState::Running => UndoEvent::Compensated,
+            _ => UndoEvent::LateSuccess,
+        };
+        settle::compensated(tx, session, &mut top.entry, &mut effect, event).await?;
+        return Ok(None);
+    }
+    let resumed = top.open_attempt().filter(|_| top.last_fence == Some(step.claim.fence));
+    if let (Some(open), None) = (top.open_attempt(), resumed) {
+        interrupted(tx, session, rollback, step, &mut top, &mut effect, open).await?;
+        return Ok(None);
+    }
+    if i32::from(top.entry.retry_count) > top.entry.max_retries {
+        let detail = top.entry.last_error.clone().unwrap_or_default();
+        let reason = DeadLetterReason::Exhausted;
+        give_up(tx, session, rollback, &mut top.entry, &mut effect, reason, &detail).await?;
+        return Ok(None);
+    }
+    if let Some(at) = top.entry.next_try_at.filter(|at| *at > session.t())
+        && crate::guard!("walk.backoff")
+    {
+        return Ok(Some(Decision::Wait(at)));
+    }
+    if is_granted(&effect, &top.entry)? {
+        // Cannot happen after the drain; were it to, nothing may be undone under a running call.
+        tracing::error!(effect.id = %effect.effect_id, "a call in scope of a walk holds a grant");
+        return Ok(Some(Decision::Wait(session.t() + Duration::seconds(1))));
+    }
+    if top.was_interrupted() && step.company != Company::Alone && crate::guard!("walk.alone") {
+        return Ok(Some(Decision::NeedsAlone));
+    }
+    match prepare(tx, session, &top.entry, &effect).await? {
+        Prepared::Skip(reason) if top.entry.state()? == UndoState::Pending => {
+            top.entry.skip(session, reason, ACTOR)?;
+            undo::save(tx, &top.entry).await?;
+            Ok(None)
+        }
+        Prepared::Skip(_) => {
+            // A call of it has been made, so nobody can say that it needs none; only a changed
+            // registration leads here.
+            let why = "the registration changed between two calls and needs a missing result";
+            let reason = DeadLetterReason::MissingResult;
+            give_up(tx, session, rollback, &mut top.entry, &mut effect, reason, why).await?;
+            Ok(None)
+        }
+        Prepared::Dead(reason, why) => {
+            give_up(tx, session, rollback, &mut top.entry, &mut effect, reason, &why).await?;
+            Ok(None)
+        }
+        Prepared::Call(ready) => {
+            let call = call(tx, session, step, top, &mut effect, *ready, resumed).await?;
+            Ok(Some(Decision::Call(Box::new(call))))
+        }
+    }
+}
+
+fn is_granted(effect: &EffectRow, entry: &UndoRow) -> Result<bool, StepError> {
+    Ok(entry.attempt == effect.attempt && effect.has_live_grant()?)
+}
+
+/// The entry's last call ended with its worker: it is not counted, and tried again alone.
+async fn interrupted(
+    tx: &mut Tenant,
+    session: &mut LockedSession,
+    rollback: &mut RollbackRow,
+    step: &Advance,
+    top: &mut Top,
+    effect: &mut EffectRow,
+    open: Uuid,
+) -> Result<(), StepError> {
+    attempt::interrupt(tx, session, open).await?;
+    let entry = &mut top.entry;
+    metrics::counter!("undolog_compensations_total", "outcome" => "interrupted").increment(1);
+    let alone = entry.interruptions;
+    if u32::try_from(alone).is_ok_and(|alone| alone >= INTERRUPTIONS_MAX)
+        && crate::guard!("walk.poison")
+    {
+        let why = format!("{alone} workers in a row ended while they called it and nothing else");
+        let reason = DeadLetterReason::Poison;
+        return give_up(tx, session, rollback, entry, effect, reason, &why).await;
+    }
+    let n = u32::try_from(alone).unwrap_or(0).max(1);
+    let next = session.t() + settle::backoff(entry, n, step.jitter_percent);
+    entry.next_try_at = Some(next);
+    let detail = json!({"alone_in_a_row": alone, "next_try_at": next});
+    entry.apply(session, UndoEvent::Interrupted, ACTOR, detail)?;
+    undo::save(tx, entry).await
+}
+
+/// Writes down that the call is about to be made.
+async fn call(
+    tx: &mut Tenant,
+    session: &mut LockedSession,
+    step: &Advance,
+    top: Top,
+    effect: &mut EffectRow,
+    ready: Ready,
+    resumed: Option<Uuid>,
+) -> Result<PreparedCall, StepError> {
+    let Top { mut entry, last_number, .. } = top;
+    let (undo_attempt_id, number) = match resumed {
+        // The row stands, and its call was never made: the answer to its step was lost.
+        Some(id) => (id, last_number.unwrap_or(1)),
+        None => {
+            let (claim, hash, known) = (&step.claim, &ready.fn_hash, ready.result_known);
+            let new = attempt::insert(tx, session, claim, &entry, &ready.call, hash, known).await?;
+            begin(session, &mut entry, effect)?;
+            // Counted before the call: a call that ends its process cannot count itself.
+            if !matches!(step.company, Company::Shared { is_only_one: false }) {
+                entry.interruptions += 1;
+            }
+            entry.next_try_at = None;
+            undo::save(tx, &entry).await?;
+            effects::save(tx, effect).await?;
+            (new.undo_attempt_id, new.number)
+        }
+    };
+    Ok(PreparedCall {
+        undo_attempt_id,
+        undo_id: entry.undo_id,
+        effect_id: entry.effect_id,
+        number,
+        compensation: entry.compensation_fn,
+        call: ready.call,
+        done_statuses: ready.done_statuses,
+    })
+}
+
+/// The first call of an entry moves the entry and, if it is the newest attempt's, the effect.
+fn begin(
+    session: &mut LockedSession,
+    entry: &mut UndoRow,
+    effect: &mut EffectRow,
+) -> Result<(), StepError> {
+    if entry.state()? == UndoState::Pending {
+        entry.apply(session, UndoEvent::Started, ACTOR, json!({}))?;
+    }
+    if entry.attempt != effect.attempt {
+        return Ok(());
+    }
+    match effect.state()? {
+        EffectState::Committed | EffectState::Unknown | EffectState::Failed => {
+            effect.apply(session, EffectEvent::CompensationStarted, ACTOR, json!({}))
+        }
+        EffectState::CompensationFailed => {
+            effect.apply(session, EffectEvent::CompensationRetried, ACTOR, json!({}))
+        }
+        _ => Ok(()),
+    }
+}

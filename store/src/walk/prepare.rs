@@ -1,0 +1,240 @@
+//! What the next call of an entry is, read at the moment of the call.
+
+use std::str::FromStr as _;
+
+use sqlx::FromRow;
+use undolog_core::{
+    fn_body::{OnMissingResult, OnUnknown, RenderedCall},
+    json::{Node, from_serde, to_serde},
+    state::{DeadLetterReason, EffectState, Outcome, SkipReason},
+    template::{Context, RenderError, complete, pending_from_node},
+};
+
+use crate::{
+    effects::{EffectRow, executed_between},
+    error::StepError,
+    payload, registry,
+    registry::CompensationBundle,
+    session::LockedSession,
+    tenant::Tenant,
+    undo::UndoRow,
+};
+
+/// What becomes of an entry whose turn it is.
+#[derive(Debug)]
+pub(super) enum Prepared {
+    /// It is called.
+    Call(Box<Ready>),
+    /// There is nothing to undo, or policy says so.
+    Skip(SkipReason),
+    /// Only a human can bring it further.
+    Dead(DeadLetterReason, String),
+}
+
+/// A call with what its attempt row needs.
+#[derive(Debug)]
+pub(super) struct Ready {
+    pub(super) call: RenderedCall,
+    pub(super) fn_hash: [u8; 32],
+    pub(super) done_statuses: Vec<u16>,
+    pub(super) result_known: bool,
+}
+
+/// What is known of the attempt that the entry undoes.
+struct Forward {
+    state: EffectState,
+    outcome: Option<Outcome>,
+    result: Option<Node>,
+}
+
+/// Reads registration, arguments and result, and fills the call in.
+pub(super) async fn prepare(
+    tx: &mut Tenant,
+    session: &LockedSession,
+    entry: &UndoRow,
+    effect: &EffectRow,
+) -> Result<Prepared, StepError> {
+    match try_prepare(tx, session, entry, effect).await {
+        // A stored row that cannot be read would stop the walk for ever without anybody hearing.
+        Err(StepError::Corrupt(why)) => Ok(Prepared::Dead(DeadLetterReason::Unrenderable, why)),
+        prepared => prepared,
+    }
+}
+
+async fn try_prepare(
+    tx: &mut Tenant,
+    session: &LockedSession,
+    entry: &UndoRow,
+    effect: &EffectRow,
+) -> Result<Prepared, StepError> {
+    let forward = forward(tx, entry, effect).await?;
+    if forward.state == EffectState::Failed && forward.outcome == Some(Outcome::NotApplied) {
+        return Ok(Prepared::Skip(SkipReason::NotApplied));
+    }
+    let (name, version) = (&entry.compensation_fn, &entry.compensation_version);
+    let epoch = session.row.registry_epoch;
+    let bundle = registry::compensation(tx, epoch, name, Some(version)).await?;
+    let Some(bundle) = bundle.filter(|bundle| bundle.is_active) else {
+        let why = format!("the compensation {name} {version} is not registered or not active");
+        return Ok(Prepared::Dead(DeadLetterReason::CompensationMissing, why));
+    };
+    // An operator who puts an entry back to work has decided that it is to be called.
+    let asks = forward.state == EffectState::Unknown && entry.round == 1;
+    if asks && bundle.fn_body.on_unknown != OnUnknown::Compensate {
+        let why = match bundle.fn_body.on_unknown {
+            OnUnknown::Probe => "the call's outcome is unknown and no probe is registered",
+            _ => "the call's outcome is unknown",
+        };
+        return Ok(Prepared::Dead(DeadLetterReason::OutcomeUnknown, why.to_owned()));
+    }
+    let args = args(tx, effect).await?;
+    match rendered(session, entry, &bundle, &args, forward.result.as_ref())? {
+        Ok(call) => Ok(Prepared::Call(Box::new(Ready {
+            call,
+            fn_hash: bundle.fn_hash,
+            done_statuses: bundle.fn_body.done_statuses.clone(),
+            result_known: forward.result.is_some(),
+        }))),
+        Err(NotRendered::Render(RenderError::MissingResult { placeholder, has_result: false })) => {
+            Ok(missing_result(&forward, bundle.fn_body.on_missing_result, &placeholder))
+        }
+        Err(why) => Ok(Prepared::Dead(DeadLetterReason::Unrenderable, why.to_string())),
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+enum NotRendered {
+    #[error(transparent)]
+    Render(#[from] RenderError),
+    #[error("the compensation's arguments do not fit its schema: {0}")]
+    Schema(String),
+}
+
+fn rendered(
+    session: &LockedSession,
+    entry: &UndoRow,
+    bundle: &CompensationBundle,
+    args: &Node,
+    result: Option<&Node>,
+) -> Result<Result<RenderedCall, NotRendered>, StepError> {
+    let stored = payload::read(&entry.args_text, entry.args_raw.as_deref())?;
+    let pending = from_serde(&entry.result_templates).ok().as_ref().and_then(pending_from_node);
+    let pending = pending.ok_or_else(|| {
+        StepError::Corrupt(format!("undo entry {}: result_templates", entry.undo_id))
+    })?;
+    let null_for_missing = bundle.fn_body.on_missing_result == OnMissingResult::Null;
+    let comp = match complete(&stored, &pending, result, null_for_missing) {
+        Ok(comp) => comp,
+        Err(error) => return Ok(Err(error.into())),
+    };
+    if crate::guard!("walk.args_schema")
+        && let Err(why) = bundle.check_args(&to_serde(&comp))
+    {
+        return Ok(Err(NotRendered::Schema(why)));
+    }
+    let context = Context {
+        args,
+        result,
+        comp: &comp,
+        session_id: session.id(),
+        effect_id: entry.effect_id,
+        undo_id: entry.undo_id,
+    };
+    Ok(bundle.fn_body.render(&context).map_err(NotRendered::from))
+}
+
+/// A template needs a result that does not exist.
+fn missing_result(forward: &Forward, policy: OnMissingResult, placeholder: &str) -> Prepared {
+    let dead = || {
+        let why = format!("the compensation needs {placeholder}, and the call left no result");
+        Prepared::Dead(DeadLetterReason::MissingResult, why)
+    };
+    match policy {
+        OnMissingResult::Skip => Prepared::Skip(SkipReason::MissingResult),
+        OnMissingResult::Auto if forward.state == EffectState::Failed => {
+            Prepared::Skip(SkipReason::FailedWithoutResult)
+        }
+        // With `null` every missing value is there already; what else is missing is for a human.
+        OnMissingResult::Auto | OnMissingResult::DeadLetter | OnMissingResult::Null => dead(),
+    }
+}
+
+/// What is known of the attempt that an entry names: the newest stands in the effect's row.
+async fn forward(
+    tx: &mut Tenant,
+    entry: &UndoRow,
+    effect: &EffectRow,
+) -> Result<Forward, StepError> {
+    if entry.attempt != effect.attempt {
+        return older(tx, entry).await;
+    }
+    let result = match (&effect.result_text, &effect.result_raw) {
+        (None, None) => None,
+        (text, raw) => Some(payload::read(text.as_deref().unwrap_or("null"), raw.as_deref())?),
+    };
+    let outcome = effect.outcome()?;
+    let state = match effect.state()? {
+        // A walk that began has left the state behind; what the call had come to is still there.
+        EffectState::Compensating | EffectState::CompensationFailed | EffectState::Compensated => {
+            match (&result, outcome) {
+                (Some(_), _) => EffectState::Committed,
+                (None, Some(_)) => EffectState::Failed,
+                (None, None) => EffectState::Unknown,
+            }
+        }
+        state => state,
+    };
+    let result = result.filter(|_| state == EffectState::Committed);
+    Ok(Forward { state, outcome, result })
+}
+
+#[derive(FromRow)]
+struct OlderAttempt {
+    state: String,
+    outcome: Option<String>,
+    result_text: Option<String>,
+    result_raw: Option<Vec<u8>>,
+}
+
+async fn older(tx: &mut Tenant, entry: &UndoRow) -> Result<Forward, StepError> {
+    let org_id = tx.org_id();
+    let row: Option<OlderAttempt> = sqlx::query_as(
+        "SELECT state, outcome, result_snapshot::text AS result_text, \
+         result_snapshot_raw AS result_raw FROM undolog_effect_attempts \
+         WHERE effect_id = $1 AND attempt = $2 AND org_id = $3",
+    )
+    .bind(entry.effect_id)
+    .bind(entry.attempt)
+    .bind(org_id)
+    .fetch_optional(tx.conn())
+    .await?;
+    let row = row.ok_or_else(|| {
+        StepError::Corrupt(format!("effect {} has no attempt {}", entry.effect_id, entry.attempt))
+    })?;
+    let corrupt = |error: undolog_core::state::UnknownName| StepError::Corrupt(error.to_string());
+    let state = EffectState::from_str(&row.state).map_err(corrupt)?;
+    let outcome = row.outcome.as_deref().map(Outcome::from_str).transpose().map_err(corrupt)?;
+    let result = match (&row.result_text, &row.result_raw) {
+        (None, None) => None,
+        (text, raw) => Some(payload::read(text.as_deref().unwrap_or("null"), raw.as_deref())?),
+    };
+    Ok(Forward { state, outcome, result: result.filter(|_| state == EffectState::Committed) })
+}
+
+/// The forward call's arguments.
+async fn args(tx: &mut Tenant, effect: &EffectRow) -> Result<Node, StepError> {
+    let corrupt = || StepError::Corrupt(format!("effect id {}", effect.effect_id));
+    let (from, to) = executed_between(effect.effect_id).ok_or_else(corrupt)?;
+    let org_id = tx.org_id();
+    let (text, raw): (String, Option<Vec<u8>>) = sqlx::query_as(
+        "SELECT args_snapshot::text, args_snapshot_raw FROM undolog_effect_log \
+         WHERE effect_id = $1 AND executed_at >= $2 AND executed_at < $3 AND org_id = $4",
+    )
+    .bind(effect.effect_id)
+    .bind(from)
+    .bind(to)
+    .bind(org_id)
+    .fetch_one(tx.conn())
+    .await?;
+    payload::read(&text, raw.as_deref())
+}
