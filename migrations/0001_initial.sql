@@ -239,7 +239,8 @@ CREATE INDEX idx_undolog_approval_events_request
 -- Effects -------------------------------------------------------------------------------------------
 
 -- approval_request_id is SET NULL on delete because the documented cascades (org, session) delete
--- approvals while effects, which have no foreign key to either, stay.
+-- approvals while effects, which have no foreign key to either, stay. It is checked at the end of
+-- the transaction, because rows are written in the order effects, then approvals.
 CREATE TABLE undolog_effect_log (
     effect_id uuid NOT NULL DEFAULT uuidv7_or_random(),
     org_id uuid NOT NULL,
@@ -260,7 +261,8 @@ CREATE TABLE undolog_effect_log (
     replay_count smallint NOT NULL DEFAULT 0,
     last_replayed_at timestamptz,
     approval_request_id uuid
-        REFERENCES undolog_approval_requests (approval_request_id) ON DELETE SET NULL,
+        REFERENCES undolog_approval_requests (approval_request_id) ON DELETE SET NULL
+        DEFERRABLE INITIALLY DEFERRED,
     PRIMARY KEY (effect_id, executed_at)
 ) PARTITION BY RANGE (executed_at);
 COMMENT ON TABLE undolog_effect_log IS

@@ -85,7 +85,8 @@ pub(super) async fn run(
 ) -> Result<(), MigrateError> {
     let mut tries = 1;
     loop {
-        match migrator.run(&mut *conn).await {
+        // Not `run`: its future cannot be sent to another task, which callers of ours need.
+        match migrator.run_direct(&mut *conn).await {
             Ok(()) => return Ok(()),
             Err(error) if tries < BUSY_TRIES_MAX && is_busy(&error) => {
                 tracing::info!(source = source.name(), tries, "a table is busy, trying again");

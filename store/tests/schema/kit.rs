@@ -1,6 +1,7 @@
 //! A private server per test, and short ways to talk to it.
 
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use sqlx::{Connection, Executor, PgConnection};
 use undolog_embedded::{Auth, Cluster, ClusterOptions};
@@ -78,6 +79,19 @@ pub(crate) fn as_role(url: &str, role: &str) -> String {
 pub(crate) async fn run(conn: &mut PgConnection, sql: &str) {
     if let Err(error) = conn.execute(sql).await {
         panic!("{error}\n{sql}");
+    }
+}
+
+/// Waits until a query answers `wanted`.
+pub(crate) async fn until(conn: &mut PgConnection, query: &str, wanted: bool) {
+    let started = Instant::now();
+    loop {
+        let answer: bool = sqlx::query_scalar(query).fetch_one(&mut *conn).await.unwrap();
+        if answer == wanted {
+            return;
+        }
+        assert!(started.elapsed() < Duration::from_secs(30), "never {wanted}: {query}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 

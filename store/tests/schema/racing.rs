@@ -5,7 +5,7 @@ use sqlx::{Connection, Executor, PgConnection, PgPool};
 use undolog_store::catalog::check_runtime;
 use undolog_store::migrate::{ROLES, Source, migrate, status};
 
-use crate::kit::{Server, run};
+use crate::kit::{Server, run, until};
 
 /// Both sources are complete, each migration once, and the runtime roles may start.
 async fn assert_complete(server: &Server, database: &str) {
@@ -146,4 +146,30 @@ async fn the_connections_presets_do_not_matter() {
     assert_eq!(stray, 0);
     run(&mut conn, "ALTER DATABASE strange RESET statement_timeout").await;
     assert_complete(&server, "strange").await;
+}
+
+#[tokio::test]
+async fn a_busy_table_is_let_go_and_tried_again() {
+    let (server, _) = Server::migrated("busy").await;
+    let mut holder = server.connect("postgres").await;
+    // As if 0002 were still to come; it may run twice.
+    run(
+        &mut holder,
+        "DELETE FROM _sqlx_migrations WHERE version = 2;
+         DELETE FROM undolog_schema_migrations WHERE version = '0002';",
+    )
+    .await;
+    run(&mut holder, "BEGIN; LOCK TABLE undolog_schema_migrations IN ACCESS EXCLUSIVE MODE").await;
+    let url = server.url("postgres");
+    let waiting = tokio::spawn(async move { migrate(&url).await });
+    let mut watcher = server.connect("postgres").await;
+    let queued = "SELECT count(*) > 0 FROM pg_stat_activity
+                  WHERE application_name = 'undolog-migrate' AND wait_event_type = 'Lock'";
+    until(&mut watcher, queued, true).await;
+    // It gives up its place in the queue, in which everybody would stand behind it, and comes back.
+    until(&mut watcher, queued, false).await;
+    run(&mut holder, "ROLLBACK").await;
+    let report = waiting.await.unwrap().unwrap();
+    assert_eq!(report.applied.len(), 1, "{report:?}");
+    assert_complete(&server, "postgres").await;
 }
