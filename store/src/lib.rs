@@ -12,7 +12,9 @@ pub mod effects;
 pub mod error;
 pub mod events;
 pub mod intercept;
+pub mod keys;
 pub mod migrate;
+pub mod orgs;
 pub mod owner;
 pub mod payload;
 pub mod pool;
@@ -29,6 +31,7 @@ pub mod tenant;
 pub mod testkit;
 pub mod ticket;
 pub mod undo;
+pub mod walk;
 
 pub use error::{Decided, StepError};
 pub use pool::{Store, StoreOptions};
