@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use undolog_core::{reason::Reason, role::Role};
 use uuid::Uuid;
 
-use crate::{error::StepError, keys::KeyHash, pool::Store};
+use crate::{error::StepError, owner::KeyHash, pool::Store};
 
 /// How long an answer is kept: a revoked key works no longer than this.
 const KEPT_FOR: Duration = Duration::from_secs(5);

@@ -12,7 +12,6 @@ pub mod effects;
 pub mod error;
 pub mod events;
 pub mod intercept;
-pub mod keys;
 pub mod migrate;
 pub mod orgs;
 pub mod owner;
