@@ -1,4 +1,3 @@
-//! (The one module of the owner's verbs: the command line is built on it.)
 //! What only the owner of the database does: organisations, their projects and their keys.
 //!
 //! These run on one direct connection as `undolog_owner`, whose policy lets it see every row. No
