@@ -74,6 +74,17 @@ proptest! {
     }
 
     #[test]
+    fn ties_print_as_the_linked_serde_json(whole in 1u64 << 40..1 << 53, eighths in 0u64..8, sign in any::<bool>()) {
+        let value = whole as f64 + eighths as f64 / 8.0;
+        let value = if sign { -value } else { value };
+        for value in [value, value * 1e10, value / 1e20] {
+            let printed = serde_json::to_string(&value).expect("finite");
+            let node = parse_strict(printed.as_bytes()).expect("a number");
+            prop_assert_eq!(canonical(&node), printed);
+        }
+    }
+
+    #[test]
     fn canonical_text_reads_back_equal(value in value()) {
         let form = canonical(&from_serde(&value));
         let node = parse_strict(form.as_bytes()).expect("canonical text is strict JSON");
@@ -169,6 +180,21 @@ fn like_jsonb(node: &Node) -> Node {
             Node::Object(kept)
         }
         leaf => leaf.clone(),
+    }
+}
+
+#[test]
+fn powers_of_two_and_ten_and_their_neighbours_print_as_the_linked_serde_json() {
+    let mut values: Vec<f64> = (-1074..1024).map(|n| 2f64.powi(n)).collect();
+    values.extend((-323..309).map(|n| format!("1e{n}").parse::<f64>().expect("a double")));
+    for value in values {
+        for value in
+            [value.next_down(), value, value.next_up()].into_iter().filter(|v| v.is_finite())
+        {
+            let printed = serde_json::to_string(&value).expect("finite");
+            let node = parse_strict(printed.as_bytes()).expect("a number");
+            assert_eq!(canonical(&node), printed);
+        }
     }
 }
 

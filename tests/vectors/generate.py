@@ -477,6 +477,11 @@ def canonical_cases():
     )
     for text in numbers.split():
         cases["number " + text] = text
+    # Shortest digits that are equally near on both sides, and powers of two.
+    for text in "209872886734037.625 209872886734037.875 1125899906842624.125 -4503599627370497.5".split():
+        cases["tie " + text] = text
+    for power in range(-1074, 1024, 61):
+        cases[f"2 to the power {power}"] = repr(2.0**power)
     state = 0x9E3779B97F4A7C15
     made = 0
     while made < 200:

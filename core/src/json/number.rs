@@ -112,8 +112,7 @@ impl From<u64> for Number {
 /// Appends a finite double: the shortest digits that read back equal, laid out plainly from 1e-5
 /// up to below 1e16, else with a signed exponent. This layout is frozen: signatures rest on it.
 fn write_f64(value: f64, out: &mut String) {
-    // Rust's `{:e}` gives the shortest digits as `d.ddde±x`; only the layout is ours.
-    let scientific = format!("{value:e}");
+    let scientific = shortest(value);
     let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
     let exponent: i32 = exponent.parse().unwrap_or(0);
     let (sign, mantissa) = match mantissa.strip_prefix('-') {
@@ -152,4 +151,16 @@ fn write_f64(value: f64, out: &mut String) {
             out.push_str(&exponent.unsigned_abs().to_string());
         }
     }
+}
+
+/// The shortest digits that read back equal, as `d.ddde±x`. Of two that are equally near the even
+/// one is taken, as every other printer does; Rust's own shortest form may take the odd one.
+fn shortest(value: f64) -> String {
+    let any = format!("{value:e}");
+    let mantissa = any.split('e').next().unwrap_or_default();
+    let digits = mantissa.bytes().filter(u8::is_ascii_digit).count();
+    // With a precision Rust rounds the exact value, half to even.
+    let even = format!("{value:.*e}", digits.saturating_sub(1));
+    // Just above a power of two the nearest digits may belong to the neighbour below.
+    if even.parse() == Ok(value) { even } else { any }
 }
