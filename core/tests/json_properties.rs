@@ -56,8 +56,12 @@ fn wild_text() -> impl Strategy<Value = String> {
     })
 }
 
+fn config() -> ProptestConfig {
+    ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(config())]
 
     #[test]
     fn the_printer_prints_as_the_linked_serde_json(value in value()) {
@@ -74,7 +78,11 @@ proptest! {
     }
 
     #[test]
-    fn ties_print_as_the_linked_serde_json(whole in 1u64 << 40..1 << 53, eighths in 0u64..8, sign in any::<bool>()) {
+    fn ties_print_as_the_linked_serde_json(
+        whole in 1u64 << 40..1 << 53,
+        eighths in 0u64..8,
+        sign in any::<bool>(),
+    ) {
         let value = whole as f64 + eighths as f64 / 8.0;
         let value = if sign { -value } else { value };
         for value in [value, value * 1e10, value / 1e20] {
@@ -142,7 +150,10 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_make_the_parser_panic(bytes in any::<Vec<u8>>(), text in "[\\[\\]{}\",:0-9eE.+\\-a-z\\\\]{0,40}") {
+    fn no_bytes_make_the_parser_panic(
+        bytes in any::<Vec<u8>>(),
+        text in "[\\[\\]{}\",:0-9eE.+\\-a-z\\\\]{0,40}",
+    ) {
         let _ = parse_lossless(&bytes);
         let strict = parse_strict(text.as_bytes());
         let serde = serde_json::from_str::<Value>(&text);

@@ -197,9 +197,12 @@ proptest! {
             prop_assert!(items.iter().all(|i| i.step_index < plan.next_step_index));
             if let Scope::ToStep(keep) = scope {
                 // Nothing that is kept is undone, and every step above it is.
-                prop_assert!(plan.walk.iter().all(|i| i.step_index > keep || i.state == EffectState::Compensated
-                    || i.state == EffectState::Rejected || i.state == EffectState::Replayed
-                    || i.outcome == Some(Outcome::NotApplied)));
+                let is_over = |i: &Item| {
+                    use EffectState::{Compensated, Rejected, Replayed};
+                    matches!(i.state, Compensated | Rejected | Replayed)
+                        || i.outcome == Some(Outcome::NotApplied)
+                };
+                prop_assert!(plan.walk.iter().all(|i| i.step_index > keep || is_over(i)));
                 let above = items.iter().filter(|i| i.step_index > keep);
                 prop_assert!(above.filter_map(|i| i.position).all(|p| p >= plan.from_position));
             }

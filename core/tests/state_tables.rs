@@ -77,7 +77,8 @@ fn session() {
 }
 
 const ANY_REPORT: &str = "
-    pending|executing|committed|compensating|compensated|compensation_failed|approved|rejected|failed|unknown stale_report|result_conflict =
+    pending|executing|committed|compensating|compensated stale_report|result_conflict =
+    compensation_failed|approved|rejected|failed|unknown stale_report|result_conflict =
     committed replayed committed
     failed contradicted failed
     unknown|failed committed|resolved_committed committed

@@ -6,8 +6,8 @@
 //! There are two dialects. In a registered `fn_body` every `{…}` must be a placeholder that exists,
 //! since a typo there should be refused at registration. In a descriptor's args, which callers
 //! write, a bare `{x}` means `{args.x}`, and braces around anything that has not the shape of a
-//! placeholder (such as `{"json": 1}`) are kept as they are. Ids and `{comp.…}` are arguments of that
-//! name there, and secrets do not exist, so that no caller can reach for one.
+//! placeholder (such as `{"json": 1}`) are kept as they are. Ids and `{comp.…}` are arguments of
+//! that name there, and secrets do not exist, so that no caller can reach for one.
 
 mod context;
 mod descriptor;
