@@ -26,11 +26,13 @@ pub mod service;
 pub mod session;
 pub mod sessions;
 pub mod step;
+pub mod sweeps;
 pub mod tenant;
 pub mod testkit;
 pub mod ticket;
 pub mod undo;
 pub mod walk;
+pub mod watch;
 
 pub use error::{Decided, StepError};
 pub use pool::{Store, StoreOptions};

@@ -5,7 +5,7 @@ use std::str::FromStr as _;
 use sqlx::FromRow;
 use undolog_core::{
     fn_body::{OnMissingResult, OnUnknown, RenderedCall},
-    json::{Node, from_serde, to_serde},
+    json::{Node, to_serde},
     state::{DeadLetterReason, EffectState, Outcome, SkipReason},
     template::{Context, RenderError, complete, pending_from_node},
 };
@@ -118,8 +118,8 @@ fn rendered(
     result: Option<&Node>,
 ) -> Result<Result<RenderedCall, NotRendered>, StepError> {
     let stored = payload::read(&entry.args_text, entry.args_raw.as_deref())?;
-    let pending = from_serde(&entry.result_templates).ok().as_ref().and_then(pending_from_node);
-    let pending = pending.ok_or_else(|| {
+    let pending = payload::read("", Some(&entry.result_templates))?;
+    let pending = pending_from_node(&pending).ok_or_else(|| {
         StepError::Corrupt(format!("undo entry {}: result_templates", entry.undo_id))
     })?;
     let null_for_missing = bundle.fn_body.on_missing_result == OnMissingResult::Null;
@@ -218,7 +218,9 @@ async fn older(tx: &mut Tenant, entry: &UndoRow) -> Result<Forward, StepError> {
         (None, None) => None,
         (text, raw) => Some(payload::read(text.as_deref().unwrap_or("null"), raw.as_deref())?),
     };
-    Ok(Forward { state, outcome, result: result.filter(|_| state == EffectState::Committed) })
+    // A report that came after a newer attempt is kept beside the state that the attempt ended in.
+    let state = if result.is_some() { EffectState::Committed } else { state };
+    Ok(Forward { state, outcome, result })
 }
 
 /// The forward call's arguments.

@@ -1,0 +1,5 @@
+-- Issues a ticket for every rollback that is due and that nobody holds.
+-- Promise: a ticket that is pending and due stays as it is; the ids come from the caller.
+-- Lock: the tickets' rows. Index: unique_job_id of the queue.
+SELECT count(undolog_enqueue(r.ticket_id, $1, r.job, clock_timestamp()))
+FROM unnest($2::text[], $3::jsonb[]) AS r (ticket_id, job)

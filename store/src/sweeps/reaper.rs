@@ -1,0 +1,48 @@
+//! The reaper: a due rollback that nobody holds gets a ticket again. It makes every loss of a ticket
+//! a delay.
+
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use super::{ROWS_PER_RUN_MAX, Swept};
+use crate::{
+    error::StepError,
+    pool::Store,
+    ticket::{TicketKind, ticket_id},
+};
+
+/// Issues the missing tickets.
+///
+/// # Errors
+/// The database could not be reached.
+pub async fn reaper(store: &Store) -> Result<Swept, StepError> {
+    let due: Vec<(Uuid, Uuid, i64, i64)> = sqlx::query_as(include_str!("../../sql/reaper_due.sql"))
+        .bind(ROWS_PER_RUN_MAX)
+        .fetch_all(store.pool())
+        .await?;
+    let oldest_ms = due.first().map_or(0, |(_, _, _, age_ms)| *age_ms);
+    #[expect(clippy::cast_precision_loss, reason = "a gauge of seconds")]
+    metrics::gauge!("undolog_rollback_oldest_due_seconds").set(oldest_ms as f64 / 1000.0);
+    #[expect(clippy::cast_precision_loss, reason = "a gauge of few rows")]
+    metrics::gauge!("undolog_rollbacks_due").set(due.len() as f64);
+    if due.is_empty() {
+        return Ok(Swept::default());
+    }
+    let kind = TicketKind::Rollback;
+    let (ids, jobs): (Vec<String>, Vec<Value>) = due
+        .iter()
+        .map(|(org_id, rollback_id, fence, _)| {
+            let subject = rollback_id.to_string();
+            let job = json!({"kind": kind.as_str(), "subject": subject, "org": org_id});
+            (ticket_id(kind, &subject, *fence), job)
+        })
+        .unzip();
+    sqlx::query(include_str!("../../sql/reaper.sql"))
+        .bind(kind.queue())
+        .bind(ids)
+        .bind(jobs)
+        .execute(store.pool())
+        .await?;
+    crate::crash_point!("sweep.after_reaper");
+    Ok(Swept { settled: due.len() as u64, left: 0 })
+}
