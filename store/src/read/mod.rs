@@ -1,3 +1,25 @@
 //! Reads for people and programs: shows, lists and their pages. Nothing here writes or locks.
+//!
+//! Every read runs in a transaction of its organisation and names the organisation in the query as
+//! well; an agent finds only the sessions of its own principal.
 
+mod effects;
 pub mod page;
+mod sessions;
+mod waited;
+
+pub use effects::{EffectView, list_effects};
+pub use page::{Page, Paging};
+pub use sessions::{
+    DeadLetterView, RollbackView, SessionDetail, SessionFilter, SessionView, UndoView, get_session,
+    list_sessions,
+};
+pub use waited::{Waited, waited};
+
+use crate::step::Caller;
+
+/// The principal whose sessions alone this caller may see; `None`: all of the organisation.
+pub(crate) fn only_of(caller: &Caller) -> Option<&str> {
+    let bound = caller.role.is_bound_to_own_sessions() && crate::guard!("read.principal");
+    bound.then_some(caller.principal.as_str())
+}

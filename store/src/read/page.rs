@@ -52,13 +52,21 @@ pub struct Page<T> {
 }
 
 impl<T> Page<T> {
-    /// Ends a page: `more` says whether rows follow, `key` is the last row's place in the order.
-    pub(crate) fn ended<K: Serialize>(
+    /// Ends a page. It was read with one row more than `limit`, so that we know whether rows
+    /// follow; one that was cut by its bytes has fewer rows than `matched`. `key` is a row's place
+    /// in the order.
+    pub(crate) fn cut<K: Serialize>(
         list: &str,
-        rows: Vec<T>,
-        more: bool,
+        mut rows: Vec<T>,
+        limit: i64,
+        matched: i64,
         key: impl Fn(&T) -> K,
     ) -> Result<Self, StepError> {
+        let shown = i64::try_from(rows.len()).unwrap_or(i64::MAX);
+        if shown > limit {
+            rows.pop();
+        }
+        let more = shown > limit || shown < matched;
         let next_token = match rows.last() {
             Some(last) if more => to_token(list, &key(last))?,
             _ => String::new(),
@@ -81,6 +89,11 @@ pub(crate) fn from_token<K: DeserializeOwned>(list: &str, token: &str) -> Result
     let bytes = hex::decode(token).map_err(|_| refused())?;
     let (of, key): (String, K) = serde_json::from_slice(&bytes).map_err(|_| refused())?;
     if of == list { Ok(key) } else { Err(refused()) }
+}
+
+/// The refusal of a token of another list, or of none.
+pub(crate) fn refused() -> StepError {
+    StepError::refuse(Reason::CursorInvalid, "the page token or cursor is none of this list")
 }
 
 #[cfg(test)]

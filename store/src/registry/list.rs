@@ -116,8 +116,9 @@ pub async fn list_tools(
         .await?;
     tx.commit().await?;
     let matched = rows.first().map_or(0, |row| row.matched);
-    let (rows, more) = cut(rows, limit, matched);
-    Page::ended("tools", rows, more, |row| (row.tool_name.clone(), row.tool_version.clone()))
+    Page::cut("tools", rows, limit, matched, |row| {
+        (row.tool_name.clone(), row.tool_version.clone())
+    })
 }
 
 /// The compensations of an organisation, by name and version.
@@ -140,19 +141,9 @@ pub async fn list_compensations(
         .await?;
     tx.commit().await?;
     let matched = rows.first().map_or(0, |row| row.matched);
-    let (rows, more) = cut(rows, limit, matched);
-    Page::ended("compensations", rows, more, |row| (row.fn_name.clone(), row.fn_version.clone()))
-}
-
-/// One row more than the page was asked for, so that we know whether more follow; a page cut by
-/// bytes has fewer rows than matched.
-fn cut<T>(mut rows: Vec<T>, limit: i64, matched: i64) -> (Vec<T>, bool) {
-    let shown = i64::try_from(rows.len()).unwrap_or(i64::MAX);
-    if shown > limit {
-        rows.pop();
-        return (rows, true);
-    }
-    (rows, shown < matched)
+    Page::cut("compensations", rows, limit, matched, |row| {
+        (row.fn_name.clone(), row.fn_version.clone())
+    })
 }
 
 const NEWEST_TOOL: &str = "SELECT tool_version AS version, is_active \

@@ -1,0 +1,361 @@
+//! Sessions as they are shown and listed.
+
+use std::str::FromStr as _;
+
+use chrono::{DateTime, Utc};
+use sqlx::FromRow;
+use undolog_core::{json::shown_from, limits::PAGE_MAX, reason::Reason, state::SessionState};
+use uuid::Uuid;
+
+use super::{
+    only_of,
+    page::{PAGE_BYTES_MAX, Page, Paging},
+};
+use crate::{error::StepError, payload, pool::Store, session, step::Caller, tenant::Tenant};
+
+/// A session as it is shown.
+#[derive(Debug, Clone)]
+#[expect(missing_docs, reason = "the fields are those of the wire's Session")]
+pub struct SessionView {
+    pub session_id: Uuid,
+    pub org_id: Uuid,
+    pub project_id: Option<Uuid>,
+    pub external_run_id: Option<String>,
+    pub agent_name: Option<String>,
+    pub state: String,
+    pub tool_calls_total: i32,
+    pub compensations_total: i32,
+    pub approvals_pending: i32,
+    pub started_at: DateTime<Utc>,
+    pub completed_at: Option<DateTime<Utc>>,
+    pub failed_at: Option<DateTime<Utc>>,
+    pub failure_reason: Option<String>,
+    /// JSON, as it was given.
+    pub metadata: Vec<u8>,
+    pub principal: String,
+    pub implicit: bool,
+    pub lease_expires_at: Option<DateTime<Utc>>,
+    pub residue_count: i32,
+    pub unverified_count: i32,
+    pub next_position: i32,
+    pub next_step_index: i32,
+    pub settled_at: Option<DateTime<Utc>>,
+    pub dead_letters_open: i64,
+}
+
+#[derive(Debug, FromRow)]
+struct SessionShown {
+    session_id: Uuid,
+    org_id: Uuid,
+    project_id: Option<Uuid>,
+    external_run_id: Option<String>,
+    agent_name: Option<String>,
+    state: String,
+    tool_calls_total: i32,
+    compensations_total: i32,
+    approvals_pending: i32,
+    started_at: DateTime<Utc>,
+    completed_at: Option<DateTime<Utc>>,
+    failed_at: Option<DateTime<Utc>>,
+    failure_reason: Option<String>,
+    failure_reason_raw: Option<Vec<u8>>,
+    metadata_text: String,
+    metadata_raw: Option<Vec<u8>>,
+    principal: String,
+    implicit: bool,
+    lease_expires_at: Option<DateTime<Utc>>,
+    residue_count: i32,
+    unverified_count: i32,
+    last_position: i32,
+    max_step: i32,
+    settled_at: Option<DateTime<Utc>>,
+    dead_letters_open: i64,
+    matched: i64,
+}
+
+impl SessionShown {
+    fn view(self) -> Result<SessionView, StepError> {
+        let reason_raw = self.failure_reason_raw;
+        Ok(SessionView {
+            session_id: self.session_id,
+            org_id: self.org_id,
+            project_id: self.project_id,
+            external_run_id: self.external_run_id,
+            agent_name: self.agent_name,
+            state: self.state,
+            tool_calls_total: self.tool_calls_total,
+            compensations_total: self.compensations_total,
+            approvals_pending: self.approvals_pending,
+            started_at: self.started_at,
+            completed_at: self.completed_at,
+            failed_at: self.failed_at,
+            failure_reason: self
+                .failure_reason
+                .map(|shown| shown_from(&shown, reason_raw.as_deref())),
+            metadata: payload::text(&self.metadata_text, self.metadata_raw.as_deref())?,
+            principal: self.principal,
+            implicit: self.implicit,
+            lease_expires_at: self.lease_expires_at,
+            residue_count: self.residue_count,
+            unverified_count: self.unverified_count,
+            next_position: self.last_position.saturating_add(1),
+            next_step_index: self.max_step.saturating_add(1),
+            settled_at: self.settled_at,
+            dead_letters_open: self.dead_letters_open,
+        })
+    }
+}
+
+/// An entry of a session's undo stack.
+#[derive(Debug, Clone)]
+#[expect(missing_docs, reason = "the fields are those of the wire's UndoEntry")]
+pub struct UndoView {
+    pub undo_id: Uuid,
+    pub effect_id: Uuid,
+    pub attempt: i32,
+    pub position: i32,
+    pub compensation_fn: String,
+    pub compensation_version: String,
+    /// JSON, as it was rendered.
+    pub compensation_args: Vec<u8>,
+    pub state: String,
+    pub retry_count: i16,
+    pub max_retries: i32,
+    pub retry_backoff_ms: i32,
+    pub last_error: Option<String>,
+    pub skip_reason: Option<String>,
+    pub registered_at: DateTime<Utc>,
+    pub compensated_at: Option<DateTime<Utc>>,
+    pub next_try_at: Option<DateTime<Utc>>,
+}
+
+#[derive(Debug, FromRow)]
+struct UndoShown {
+    undo_id: Uuid,
+    effect_id: Uuid,
+    attempt: i32,
+    position: i32,
+    compensation_fn: String,
+    compensation_version: String,
+    args_text: String,
+    args_raw: Option<Vec<u8>>,
+    state: String,
+    retry_count: i16,
+    max_retries: i32,
+    retry_backoff_ms: i32,
+    last_error: Option<String>,
+    last_error_raw: Option<Vec<u8>>,
+    skip_reason: Option<String>,
+    registered_at: DateTime<Utc>,
+    compensated_at: Option<DateTime<Utc>>,
+    next_try_at: Option<DateTime<Utc>>,
+}
+
+impl UndoShown {
+    fn view(self) -> Result<UndoView, StepError> {
+        let error_raw = self.last_error_raw;
+        Ok(UndoView {
+            undo_id: self.undo_id,
+            effect_id: self.effect_id,
+            attempt: self.attempt,
+            position: self.position,
+            compensation_fn: self.compensation_fn,
+            compensation_version: self.compensation_version,
+            compensation_args: payload::text(&self.args_text, self.args_raw.as_deref())?,
+            state: self.state,
+            retry_count: self.retry_count,
+            max_retries: self.max_retries,
+            retry_backoff_ms: self.retry_backoff_ms,
+            last_error: self.last_error.map(|shown| shown_from(&shown, error_raw.as_deref())),
+            skip_reason: self.skip_reason,
+            registered_at: self.registered_at,
+            compensated_at: self.compensated_at,
+            next_try_at: self.next_try_at,
+        })
+    }
+}
+
+/// A rollback of a session.
+#[derive(Debug, Clone, FromRow)]
+#[expect(missing_docs, reason = "the fields are those of the wire's Rollback")]
+pub struct RollbackView {
+    pub rollback_id: Uuid,
+    pub kind: String,
+    pub state: String,
+    pub from_position: i32,
+    pub requested_by: String,
+    pub reason: String,
+    pub created_at: DateTime<Utc>,
+    pub due_at: DateTime<Utc>,
+    pub finished_at: Option<DateTime<Utc>>,
+    pub residue_count: i32,
+    pub unverified_count: i32,
+}
+
+/// A dead letter of a session.
+#[derive(Debug, Clone)]
+#[expect(missing_docs, reason = "the fields are those of the wire's DeadLetter")]
+pub struct DeadLetterView {
+    pub dead_letter_id: Uuid,
+    pub session_id: Uuid,
+    pub effect_id: Uuid,
+    pub undo_id: Option<Uuid>,
+    pub rollback_id: Option<Uuid>,
+    pub reason: String,
+    pub detail: String,
+    pub created_at: DateTime<Utc>,
+    pub closed_at: Option<DateTime<Utc>>,
+    pub closed_by: Option<String>,
+    pub resolution: Option<String>,
+}
+
+#[derive(Debug, FromRow)]
+struct DeadLetterShown {
+    dead_letter_id: Uuid,
+    session_id: Uuid,
+    effect_id: Uuid,
+    undo_id: Option<Uuid>,
+    rollback_id: Option<Uuid>,
+    reason: String,
+    detail: String,
+    detail_raw: Option<Vec<u8>>,
+    created_at: DateTime<Utc>,
+    closed_at: Option<DateTime<Utc>>,
+    closed_by: Option<String>,
+    resolution: Option<String>,
+}
+
+impl From<DeadLetterShown> for DeadLetterView {
+    fn from(row: DeadLetterShown) -> Self {
+        Self {
+            dead_letter_id: row.dead_letter_id,
+            session_id: row.session_id,
+            effect_id: row.effect_id,
+            undo_id: row.undo_id,
+            rollback_id: row.rollback_id,
+            reason: row.reason,
+            detail: shown_from(&row.detail, row.detail_raw.as_deref()),
+            created_at: row.created_at,
+            closed_at: row.closed_at,
+            closed_by: row.closed_by,
+            resolution: row.resolution,
+        }
+    }
+}
+
+/// A session with what belongs to it, each list at most 500 long.
+#[derive(Debug, Clone)]
+pub struct SessionDetail {
+    /// The session.
+    pub session: SessionView,
+    /// Its undo stack, highest position first.
+    pub undo_stack: Vec<UndoView>,
+    /// Its rollbacks, newest first.
+    pub rollbacks: Vec<RollbackView>,
+    /// Its dead letters, open ones first, then newest first.
+    pub dead_letters: Vec<DeadLetterView>,
+}
+
+/// Shows a session.
+pub async fn get_session(
+    store: &Store,
+    caller: &Caller,
+    session_id: Uuid,
+) -> Result<SessionDetail, StepError> {
+    let mut tx = Tenant::begin(store, caller.org_id).await?;
+    let detail = read_detail(&mut tx, caller, session_id).await;
+    tx.commit().await?;
+    detail
+}
+
+async fn read_detail(
+    tx: &mut Tenant,
+    caller: &Caller,
+    session_id: Uuid,
+) -> Result<SessionDetail, StepError> {
+    let org_id = caller.org_id;
+    let row: Option<SessionShown> = sqlx::query_as(include_str!("../../sql/session_get.sql"))
+        .bind(org_id)
+        .bind(session_id)
+        .bind(only_of(caller))
+        .fetch_optional(tx.conn())
+        .await?;
+    let row = row.ok_or_else(|| session::not_found(session_id))?;
+    let undo_stack: Vec<UndoShown> = sqlx::query_as(include_str!("../../sql/session_undo.sql"))
+        .bind(org_id)
+        .bind(session_id)
+        .bind(i64::from(PAGE_MAX))
+        .fetch_all(tx.conn())
+        .await?;
+    let rollbacks = sqlx::query_as(
+        "SELECT rollback_id, kind, state, from_position, requested_by, reason, created_at, due_at, \
+         finished_at, residue_count, unverified_count FROM undolog_rollbacks \
+         WHERE org_id = $1 AND session_id = $2 ORDER BY created_at DESC, rollback_id DESC LIMIT $3",
+    )
+    .bind(org_id)
+    .bind(session_id)
+    .bind(i64::from(PAGE_MAX))
+    .fetch_all(tx.conn())
+    .await?;
+    let letters: Vec<DeadLetterShown> =
+        sqlx::query_as(include_str!("../../sql/session_dead_letters.sql"))
+            .bind(org_id)
+            .bind(session_id)
+            .bind(i64::from(PAGE_MAX))
+            .fetch_all(tx.conn())
+            .await?;
+    Ok(SessionDetail {
+        session: row.view()?,
+        undo_stack: undo_stack.into_iter().map(UndoShown::view).collect::<Result<_, _>>()?,
+        rollbacks,
+        dead_letters: letters.into_iter().map(DeadLetterView::from).collect(),
+    })
+}
+
+/// Which sessions are listed.
+#[derive(Debug, Clone, Default)]
+pub struct SessionFilter {
+    /// Only these states; empty: every state.
+    pub states: Vec<String>,
+    /// Only this external run; empty: every one.
+    pub external_run_id: String,
+}
+
+/// Sessions, the newest first; settled ones have left the lists.
+pub async fn list_sessions(
+    store: &Store,
+    caller: &Caller,
+    filter: &SessionFilter,
+    paging: &Paging,
+) -> Result<Page<SessionView>, StepError> {
+    for state in &filter.states {
+        SessionState::from_str(state)
+            .map_err(|error| StepError::refuse(Reason::InvalidArgument, error.to_string()))?;
+    }
+    let limit = paging.rows()?;
+    let (micros, session_id) = paging.after::<(i64, Uuid)>("sessions")?.unzip();
+    let before = micros.map(time_of).transpose()?;
+    let mut tx = Tenant::begin(store, caller.org_id).await?;
+    let rows: Vec<SessionShown> = sqlx::query_as(include_str!("../../sql/session_list.sql"))
+        .bind(caller.org_id)
+        .bind(only_of(caller))
+        .bind((!filter.states.is_empty()).then_some(&filter.states))
+        .bind(Some(filter.external_run_id.replace('\0', "")).filter(|id| !id.is_empty()))
+        .bind(before)
+        .bind(session_id)
+        .bind(limit + 1)
+        .bind(PAGE_BYTES_MAX)
+        .fetch_all(tx.conn())
+        .await?;
+    tx.commit().await?;
+    let matched = rows.first().map_or(0, |row| row.matched);
+    let views = rows.into_iter().map(SessionShown::view).collect::<Result<Vec<_>, _>>()?;
+    Page::cut("sessions", views, limit, matched, |view| {
+        (view.started_at.timestamp_micros(), view.session_id)
+    })
+}
+
+fn time_of(micros: i64) -> Result<DateTime<Utc>, StepError> {
+    DateTime::from_timestamp_micros(micros)
+        .ok_or_else(|| StepError::refuse(Reason::CursorInvalid, "the page token holds no time"))
+}

@@ -1,0 +1,250 @@
+//! Events as they are followed: those of one session by their number, those of an organisation in
+//! an order in which no late commit can be skipped.
+//!
+//! Transactions commit in another order than they take their numbers, so a reader that follows the
+//! newest row would skip one that commits late. The stream of an organisation is ordered by (epoch,
+//! transaction, event) and shows only what lies below the snapshot's xmin: everything there is
+//! decided for good. In a session the numbers are taken under its lock, so they need no such care.
+
+use chrono::{DateTime, NaiveDate, Utc};
+use sqlx::FromRow;
+use undolog_core::{limits::PAGE_MAX, reason::Reason};
+use uuid::Uuid;
+
+use crate::{
+    error::StepError,
+    pool::Store,
+    read::{
+        only_of,
+        page::{PAGE_BYTES_MAX, from_token, refused, to_token},
+    },
+    session,
+    step::Caller,
+    tenant::Tenant,
+};
+
+/// What is followed.
+#[derive(Debug, Clone, Default)]
+pub struct WatchRequest {
+    /// One session; `None`: the whole organisation.
+    pub session_id: Option<Uuid>,
+    /// Go on after this event; empty: from the start.
+    pub cursor: String,
+    /// Start with what comes next. A cursor wins over it.
+    pub from_now: bool,
+}
+
+/// An event as it is followed.
+#[derive(Debug, Clone)]
+#[expect(missing_docs, reason = "the fields are those of the wire's Event")]
+pub struct WatchedEvent {
+    pub cursor: String,
+    pub session_id: Uuid,
+    pub seq: i64,
+    pub kind: String,
+    pub subject: String,
+    pub subject_id: Uuid,
+    pub from_state: Option<String>,
+    pub to_state: Option<String>,
+    pub attempt: Option<i32>,
+    pub actor: String,
+    pub occurred_at: DateTime<Utc>,
+    /// A JSON object.
+    pub detail: String,
+}
+
+#[derive(Debug, FromRow)]
+struct EventRow {
+    session_id: Uuid,
+    seq: i64,
+    event_id: Uuid,
+    epoch: i32,
+    tx: String,
+    kind: String,
+    subject: String,
+    subject_id: Uuid,
+    from_state: Option<String>,
+    to_state: Option<String>,
+    attempt: Option<i32>,
+    actor: String,
+    occurred_at: DateTime<Utc>,
+    detail: String,
+}
+
+/// A place in a stream of events, and the reading on from there.
+#[derive(Debug, Clone)]
+pub struct Watch {
+    org_id: Uuid,
+    at: At,
+}
+
+#[derive(Debug, Clone)]
+enum At {
+    Session { session_id: Uuid, month: NaiveDate, seq: i64 },
+    Org { epoch: i32, tx: String, event_id: Uuid },
+}
+
+const SESSION: &str = "session-events";
+const ORG: &str = "org-events";
+
+impl Watch {
+    /// Finds the place where a stream starts. An agent can follow its own sessions only.
+    pub async fn open(
+        store: &Store,
+        caller: &Caller,
+        request: &WatchRequest,
+    ) -> Result<Self, StepError> {
+        let mut tx = Tenant::begin(store, caller.org_id).await?;
+        let at = match request.session_id {
+            Some(session_id) => session_start(&mut tx, caller, session_id, request).await,
+            None => org_start(&mut tx, caller, request).await,
+        };
+        tx.commit().await?;
+        Ok(Self { org_id: caller.org_id, at: at? })
+    }
+
+    /// The session that is followed; `None`: the organisation.
+    #[must_use]
+    pub fn session_id(&self) -> Option<Uuid> {
+        match &self.at {
+            At::Session { session_id, .. } => Some(*session_id),
+            At::Org { .. } => None,
+        }
+    }
+
+    /// The organisation whose events these are.
+    #[must_use]
+    pub fn org_id(&self) -> Uuid {
+        self.org_id
+    }
+
+    /// The next events, at most a page of them; none: everything that may be shown was read.
+    pub async fn next(&mut self, store: &Store) -> Result<Vec<WatchedEvent>, StepError> {
+        let mut tx = Tenant::begin(store, self.org_id).await?;
+        let rows = self.read(&mut tx).await;
+        tx.commit().await?;
+        rows?.into_iter().map(|row| self.pass(row)).collect()
+    }
+
+    async fn read(&self, tx: &mut Tenant) -> Result<Vec<EventRow>, StepError> {
+        let limit = i64::from(PAGE_MAX);
+        let rows = match &self.at {
+            At::Session { session_id, month, seq } => {
+                sqlx::query_as(include_str!("../sql/watch_session.sql"))
+                    .bind(self.org_id)
+                    .bind(session_id)
+                    .bind(month)
+                    .bind(seq)
+                    .bind(limit)
+                    .bind(PAGE_BYTES_MAX)
+                    .fetch_all(tx.conn())
+                    .await?
+            }
+            At::Org { epoch, tx: transaction, event_id } => {
+                let settled = crate::guard!("watch.settled");
+                sqlx::query_as(include_str!("../sql/watch_org.sql"))
+                    .bind(self.org_id)
+                    .bind(epoch)
+                    .bind(transaction)
+                    .bind(event_id)
+                    .bind(limit)
+                    .bind(PAGE_BYTES_MAX)
+                    .bind(settled)
+                    .fetch_all(tx.conn())
+                    .await?
+            }
+        };
+        Ok(rows)
+    }
+
+    /// Moves on past an event and gives it its cursor.
+    fn pass(&mut self, row: EventRow) -> Result<WatchedEvent, StepError> {
+        let cursor = match &mut self.at {
+            At::Session { session_id, seq, .. } => {
+                *seq = row.seq;
+                to_token(SESSION, &(*session_id, row.seq))?
+            }
+            At::Org { epoch, tx, event_id } => {
+                *epoch = row.epoch;
+                tx.clone_from(&row.tx);
+                *event_id = row.event_id;
+                to_token(ORG, &(row.epoch, &row.tx, row.event_id))?
+            }
+        };
+        Ok(WatchedEvent {
+            cursor,
+            session_id: row.session_id,
+            seq: row.seq,
+            kind: row.kind,
+            subject: row.subject,
+            subject_id: row.subject_id,
+            from_state: row.from_state,
+            to_state: row.to_state,
+            attempt: row.attempt,
+            actor: row.actor,
+            occurred_at: row.occurred_at,
+            detail: row.detail,
+        })
+    }
+}
+
+async fn session_start(
+    tx: &mut Tenant,
+    caller: &Caller,
+    session_id: Uuid,
+    request: &WatchRequest,
+) -> Result<At, StepError> {
+    let found: Option<(NaiveDate, i64)> = sqlx::query_as(
+        "SELECT session_month, event_seq FROM undolog_sessions \
+         WHERE org_id = $1 AND session_id = $2 AND ($3::text IS NULL OR principal = $3)",
+    )
+    .bind(caller.org_id)
+    .bind(session_id)
+    .bind(only_of(caller))
+    .fetch_optional(tx.conn())
+    .await?;
+    let (month, newest) = found.ok_or_else(|| session::not_found(session_id))?;
+    let seq = if !request.cursor.is_empty() {
+        let (of, seq): (Uuid, i64) = from_token(SESSION, &request.cursor)?;
+        if of != session_id {
+            return Err(refused());
+        }
+        seq
+    } else if request.from_now {
+        newest
+    } else {
+        0
+    };
+    Ok(At::Session { session_id, month, seq })
+}
+
+async fn org_start(
+    tx: &mut Tenant,
+    caller: &Caller,
+    request: &WatchRequest,
+) -> Result<At, StepError> {
+    if caller.role.is_bound_to_own_sessions() && crate::guard!("watch.org") {
+        return Err(StepError::refuse(
+            Reason::PermissionDenied,
+            "an agent follows its own sessions only; name one",
+        ));
+    }
+    if !request.cursor.is_empty() {
+        let (epoch, tx, event_id): (i32, String, Uuid) = from_token(ORG, &request.cursor)?;
+        // Only digits reach the cast to a transaction's number.
+        if tx.is_empty() || tx.len() > 19 || !tx.bytes().all(|b| b.is_ascii_digit()) {
+            return Err(refused());
+        }
+        return Ok(At::Org { epoch, tx, event_id });
+    }
+    if !request.from_now {
+        return Ok(At::Org { epoch: 0, tx: "0".to_owned(), event_id: Uuid::nil() });
+    }
+    // What is still undecided now comes next.
+    let (epoch, tx): (i32, String) = sqlx::query_as(
+        "SELECT epoch, pg_snapshot_xmin(pg_current_snapshot())::text FROM undolog_cluster",
+    )
+    .fetch_one(tx.conn())
+    .await?;
+    Ok(At::Org { epoch, tx, event_id: Uuid::nil() })
+}
