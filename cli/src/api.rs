@@ -27,17 +27,29 @@ pub type Authed = InterceptedService<Channel, Credentials>;
 #[derive(Debug, Clone, Args)]
 pub struct ApiArgs {
     /// Address of the engine.
-    #[arg(long, env = "UNDOLOG_ENGINE_URL", value_name = "URL")]
+    #[arg(long, global = true, env = "UNDOLOG_ENGINE_URL", value_name = "URL")]
     #[arg(default_value = "http://127.0.0.1:50051")]
     pub engine_url: String,
     /// API key; a development server needs none.
-    #[arg(long, env = "UNDOLOG_API_KEY", hide_env_values = true, value_name = "KEY")]
+    #[arg(
+        long,
+        global = true,
+        env = "UNDOLOG_API_KEY",
+        hide_env_values = true,
+        value_name = "KEY"
+    )]
     pub api_key: Option<SecretString>,
     /// Organisation, by slug or uuid; the key's own if it is left out.
-    #[arg(long, env = "UNDOLOG_ORG", value_name = "ORG")]
+    #[arg(long, global = true, env = "UNDOLOG_ORG", value_name = "ORG")]
     pub org: Option<String>,
     /// How long to wait for the engine.
-    #[arg(long, env = "UNDOLOG_TIMEOUT_SECONDS", value_name = "SECONDS", default_value_t = 30)]
+    #[arg(
+        long,
+        global = true,
+        env = "UNDOLOG_TIMEOUT_SECONDS",
+        value_name = "SECONDS",
+        default_value_t = 30
+    )]
     pub timeout_seconds: u64,
 }
 

@@ -10,10 +10,16 @@ use crate::error::CliError;
 #[derive(Debug, Clone, Args)]
 pub struct OwnerArgs {
     /// Database URL of the owner: a direct connection, with no transaction pooler in between.
-    #[arg(long, env = "UNDOLOG_OWNER_URL", hide_env_values = true, value_name = "URL")]
+    #[arg(
+        long,
+        global = true,
+        env = "UNDOLOG_OWNER_URL",
+        hide_env_values = true,
+        value_name = "URL"
+    )]
     pub owner_url: Option<SecretString>,
     /// Used when no owner's URL is given.
-    #[arg(long, env = "DATABASE_URL", hide_env_values = true, value_name = "URL")]
+    #[arg(long, global = true, env = "DATABASE_URL", hide_env_values = true, value_name = "URL")]
     pub database_url: Option<SecretString>,
 }
 
