@@ -7,10 +7,7 @@ use serde_json::{Value, json};
 use sqlx::FromRow;
 use undolog_core::{
     reason::Reason,
-    state::{
-        SessionEvent, SessionState, Subject,
-        session::transition,
-    },
+    state::{SessionEvent, SessionState, Subject, session::transition},
 };
 use uuid::Uuid;
 
@@ -78,6 +75,8 @@ pub struct LockedSession {
     pub row: SessionRow,
     state: SessionState,
     before: SessionRow,
+    /// The states that this step left again: the database checks each move, not their sum.
+    passed: Vec<SessionState>,
     events: Vec<Event>,
 }
 
@@ -90,9 +89,8 @@ impl LockedSession {
         caller: &Caller,
     ) -> Result<Option<Self>, StepError> {
         let session = Self::lock_any(tx, session_id).await?;
-        let reached = session.filter(|s| {
-            caller.reaches(&s.row.principal) || !crate::guard!("session.principal")
-        });
+        let reached = session
+            .filter(|s| caller.reaches(&s.row.principal) || !crate::guard!("session.principal"));
         Ok(reached)
     }
 
@@ -116,7 +114,7 @@ impl LockedSession {
         row.map(|row| {
             let state = SessionState::from_str(&row.state)
                 .map_err(|error| StepError::Corrupt(error.to_string()))?;
-            Ok(Self { before: row.clone(), row, state, events: Vec::new() })
+            Ok(Self { before: row.clone(), row, state, passed: Vec::new(), events: Vec::new() })
         })
         .transpose()
     }
@@ -149,6 +147,9 @@ impl LockedSession {
         let id = self.id();
         let from = Some(self.state.as_str());
         self.record(Subject::Session, id, event.as_str(), from, to.as_str(), None, actor, detail);
+        if to != self.state {
+            self.passed.push(self.state);
+        }
         self.state = to;
         self.row.state = to.as_str().to_owned();
         let t = Some(self.t());
@@ -252,6 +253,17 @@ impl LockedSession {
 
     async fn write(&self, tx: &mut Tenant) -> Result<(), StepError> {
         let row = &self.row;
+        for state in self.passed.iter().skip(1) {
+            sqlx::query(
+                "UPDATE undolog_sessions SET state = $3::text::undolog_session_state \
+                 WHERE session_id = $1 AND org_id = $2",
+            )
+            .bind(row.session_id)
+            .bind(row.org_id)
+            .bind(state.as_str())
+            .execute(tx.conn())
+            .await?;
+        }
         let done = sqlx::query(include_str!("../sql/session_save.sql"))
             .bind(row.session_id)
             .bind(row.org_id)

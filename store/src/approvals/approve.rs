@@ -140,7 +140,9 @@ impl Approve {
 /// A session that has ended takes no decision that would let a call run.
 fn refuse_ended(session: &LockedSession) -> Result<(), StepError> {
     match session.state() {
-        SessionState::Active | SessionState::AwaitingApproval | SessionState::Compensating => Ok(()),
+        SessionState::Active | SessionState::AwaitingApproval | SessionState::Compensating => {
+            Ok(())
+        }
         ended => {
             let reason = Reason::of_session(ended).unwrap_or(Reason::Internal);
             Err(StepError::Refused(Refusal::new(reason)))

@@ -5,9 +5,7 @@ use undolog_core::state::EffectEvent;
 use uuid::Uuid;
 
 use super::{Intercept, InterceptReply, call::JudgedTool, reply};
-use crate::{
-    effects::EffectRow, error::StepError, session::LockedSession, tenant::Tenant, undo,
-};
+use crate::{effects::EffectRow, error::StepError, session::LockedSession, tenant::Tenant, undo};
 
 impl Intercept {
     /// Moves the earlier attempt aside and grants, or asks for, the next one.

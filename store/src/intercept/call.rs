@@ -112,8 +112,9 @@ fn check_step(step: &StepRef) -> Result<Option<Signature>, StepError> {
                 return Err(StepError::refuse(Reason::StepInvalid, "step_index is too large"));
             }
             let parse = |text: &String| {
-                Signature::from_str(text)
-                    .map_err(|error| StepError::refuse(Reason::SignatureMismatch, error.to_string()))
+                Signature::from_str(text).map_err(|error| {
+                    StepError::refuse(Reason::SignatureMismatch, error.to_string())
+                })
             };
             signature.as_ref().filter(|text| !text.is_empty()).map(parse).transpose()
         }

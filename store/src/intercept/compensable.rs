@@ -12,7 +12,9 @@ use undolog_core::{
 };
 use uuid::{NoContext, Timestamp, Uuid};
 
-use super::{DescriptorInput, Intercept, InterceptReply, StepRef, call::JudgedTool, find::Known, reply};
+use super::{
+    DescriptorInput, Intercept, InterceptReply, StepRef, call::JudgedTool, find::Known, reply,
+};
 use crate::{
     effects::{self, EffectRow},
     error::StepError,
@@ -95,11 +97,8 @@ impl Intercept {
     ) -> EffectRow {
         let t = session.t();
         let seconds = u64::try_from(t.timestamp()).unwrap_or_default();
-        let effect_id = Uuid::new_v7(Timestamp::from_unix(
-            NoContext,
-            seconds,
-            t.timestamp_subsec_nanos(),
-        ));
+        let effect_id =
+            Uuid::new_v7(Timestamp::from_unix(NoContext, seconds, t.timestamp_subsec_nanos()));
         EffectRow {
             effect_id,
             session_id: session.id(),
@@ -221,10 +220,7 @@ impl Intercept {
         let fn_name = if named.fn_name.is_empty() { bound } else { &named.fn_name };
         let is_listed = tool.allowed_compensations.iter().any(|listed| listed == fn_name);
         let may_choose = self.input.caller.role == Role::Admin;
-        if fn_name != bound
-            && !is_listed
-            && !may_choose
-            && crate::guard!("intercept.compensation")
+        if fn_name != bound && !is_listed && !may_choose && crate::guard!("intercept.compensation")
         {
             return Err(Refusal::new(Reason::CompensationRefused).with("fn_name", fn_name).into());
         }
@@ -264,7 +260,11 @@ impl Intercept {
             args_text: stored.jsonb_text,
             args_raw: stored.raw,
             result_templates,
-            max_retries: bounded(named.max_retries, bundle.max_retries, limits::RETRIES_MAX as u32)?,
+            max_retries: bounded(
+                named.max_retries,
+                bundle.max_retries,
+                limits::RETRIES_MAX as u32,
+            )?,
             retry_backoff_ms: bounded(
                 named.retry_backoff_ms,
                 bundle.retry_backoff_ms,

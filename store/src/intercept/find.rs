@@ -98,9 +98,7 @@ impl Intercept {
             && supplied != signature
             && crate::guard!("intercept.signature")
         {
-            return Err(Refusal::new(Reason::SignatureMismatch)
-                .with("expected", signature)
-                .into());
+            return Err(Refusal::new(Reason::SignatureMismatch).with("expected", signature).into());
         }
         let (effect_id, step_held) = self.look_up(tx, session, step_index, signature).await?;
         let effect = match effect_id {

@@ -115,12 +115,16 @@ impl Step for Intercept {
         let caller = &self.input.caller;
         caller.refuse_executor()?;
         let locked = LockedSession::lock(tx, self.input.session_id, caller).await?;
-        let epoch = match &locked {
-            Some(session) => session.row.registry_epoch,
+        let (epoch, on_unregistered) = match &locked {
+            Some(session) => (session.row.registry_epoch, session.row.on_unregistered_tool.clone()),
             None => registry_epoch(tx).await?,
         };
         let tool =
             registry::tool(tx, epoch, &self.input.tool_name, &self.input.tool_version).await?;
+        // Before a session's id is looked at: what is refused says nothing about who holds it.
+        if locked.is_none() && tool.is_none() && on_unregistered != "irreversible" {
+            return Err(self.tool_not_registered());
+        }
         if let Some(tool) = &tool {
             self.check_tool_id(tool)?;
             if tool.tier == Tier::Safe && locked.is_none() {
@@ -311,12 +315,14 @@ fn refusal(reason: Reason, known: &Known, session: &LockedSession) -> Refusal {
     refusal
 }
 
-async fn registry_epoch(tx: &mut Tenant) -> Result<i64, StepError> {
+/// The organisation's registry number and its policy for tools that it does not know.
+async fn registry_epoch(tx: &mut Tenant) -> Result<(i64, String), StepError> {
     let org_id = tx.org_id();
-    let epoch: Option<i64> =
-        sqlx::query_scalar("SELECT registry_epoch FROM undolog_orgs WHERE org_id = $1")
-            .bind(org_id)
-            .fetch_optional(tx.conn())
-            .await?;
-    epoch.ok_or_else(|| StepError::refuse(Reason::OrgNotFound, "the organisation is gone"))
+    let found: Option<(i64, String)> = sqlx::query_as(
+        "SELECT registry_epoch, on_unregistered_tool FROM undolog_orgs WHERE org_id = $1",
+    )
+    .bind(org_id)
+    .fetch_optional(tx.conn())
+    .await?;
+    found.ok_or_else(|| StepError::refuse(Reason::OrgNotFound, "the organisation is gone"))
 }

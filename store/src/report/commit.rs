@@ -198,8 +198,12 @@ impl Commit {
             CommitAction::OpenDeadLetter(reason) => {
                 self.open_dead_letter(tx, session, work, reason).await
             }
-            CommitAction::CountResidue => late::count_residue(tx, session, work.rollback.as_mut()).await,
-            CommitAction::MakeDue => late::make_due(tx, session, work.rollback.as_mut(), actor).await,
+            CommitAction::CountResidue => {
+                late::count_residue(tx, session, work.rollback.as_mut()).await
+            }
+            CommitAction::MakeDue => {
+                late::make_due(tx, session, work.rollback.as_mut(), actor).await
+            }
             CommitAction::Event(event) => {
                 let detail = json!({"attempt": work.attempt});
                 work.effect.apply(session, event, actor, detail)

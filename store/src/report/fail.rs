@@ -138,9 +138,7 @@ impl Fail {
                 Ok(())
             }
             FailAction::FailSession => self.fail_session(tx, session, rows.effect).await,
-            FailAction::MakeDue => {
-                late::make_due(tx, session, rows.rollback.as_mut(), actor).await
-            }
+            FailAction::MakeDue => late::make_due(tx, session, rows.rollback.as_mut(), actor).await,
             FailAction::Event(event) => {
                 rows.effect.apply(session, event, actor, json!({"attempt": attempt}))
             }

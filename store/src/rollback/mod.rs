@@ -181,9 +181,9 @@ pub async fn make_due(
         session.row.settled_at = None;
     }
     rollback.due_at = match rollback.state()? {
-        RollbackState::Draining => drain_until(tx, session, rollback.from_position)
-            .await?
-            .unwrap_or_else(|| session.t()),
+        RollbackState::Draining => {
+            drain_until(tx, session, rollback.from_position).await?.unwrap_or_else(|| session.t())
+        }
         _ => session.t(),
     };
     save(tx, rollback).await?;

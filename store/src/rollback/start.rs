@@ -109,8 +109,8 @@ async fn widen(
     mut rollback: RollbackRow,
     wanted: &Start<'_>,
 ) -> Result<Option<RollbackRow>, StepError> {
-    let is_wider = wanted.from_position < rollback.from_position
-        || (wanted.is_whole && !rollback.is_whole());
+    let is_wider =
+        wanted.from_position < rollback.from_position || (wanted.is_whole && !rollback.is_whole());
     if !is_wider {
         return Ok(None);
     }
@@ -173,7 +173,10 @@ async fn void_approvals(
     for mut approval in approvals::undecided_or_unspent(tx, session).await? {
         let mut effect = effects::require(tx, session, approval.effect_id).await?;
         let is_inside = effect.asked_position.is_none_or(|position| position >= from_position);
-        if !is_inside || effect.has_live_grant()? || effect.approval_request_id != Some(approval.id()) {
+        if !is_inside
+            || effect.has_live_grant()?
+            || effect.approval_request_id != Some(approval.id())
+        {
             continue;
         }
         if !approval.is_open_for(&effect)? {

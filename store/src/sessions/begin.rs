@@ -132,9 +132,12 @@ impl Begin {
         ] {
             refuse_nul(field, text)?;
             if text.len() > limits::TOOL_NAME_BYTES_MAX {
-                return Err(Refusal::because(Reason::LimitExceeded, format!("{field} is too long"))
-                    .with("limit_bytes", limits::TOOL_NAME_BYTES_MAX)
-                    .into());
+                return Err(Refusal::because(
+                    Reason::LimitExceeded,
+                    format!("{field} is too long"),
+                )
+                .with("limit_bytes", limits::TOOL_NAME_BYTES_MAX)
+                .into());
             }
         }
         one_of("on_tool_failure", &self.on_tool_failure, &["", "rollback", "continue"])?;

@@ -41,13 +41,14 @@ impl Step for Complete {
         }
         require_live(&session)?;
         let org_id = tx.org_id();
-        let open: Vec<Uuid> = sqlx::query_scalar(include_str!("../../sql/session_open_effects.sql"))
-            .bind(session.id())
-            .bind(org_id)
-            .bind(session.row.started_at)
-            .bind(self.accept_unknown)
-            .fetch_all(tx.conn())
-            .await?;
+        let open: Vec<Uuid> =
+            sqlx::query_scalar(include_str!("../../sql/session_open_effects.sql"))
+                .bind(session.id())
+                .bind(org_id)
+                .bind(session.row.started_at)
+                .bind(self.accept_unknown)
+                .fetch_all(tx.conn())
+                .await?;
         if !open.is_empty() {
             let ids: Vec<String> = open.iter().map(Uuid::to_string).collect();
             return Err(Refusal::new(Reason::EffectsOpen)

@@ -135,13 +135,16 @@ impl Step for Rollback {
     async fn run(&self, tx: &mut Tenant) -> Result<Decided<RollbackReply>, StepError> {
         let mut session = LockedSession::require(tx, self.session_id, &self.caller).await?;
         if session.row.sealed_at.is_some() {
-            return Err(Refusal::new(Reason::SessionExpired).with("session_id", session.id()).into());
+            return Err(Refusal::new(Reason::SessionExpired)
+                .with("session_id", session.id())
+                .into());
         }
         self.check_state(&session)?;
         let rows = self.rows(tx, &session).await?;
         let items = rows.iter().map(item).collect::<Result<Vec<_>, _>>()?;
         let next_position = u32::try_from(session.row.last_position + 1).unwrap_or(u32::MAX);
-        let planned = plan(&items, self.core_scope(next_position)?, self.allow_residue, next_position)?;
+        let planned =
+            plan(&items, self.core_scope(next_position)?, self.allow_residue, next_position)?;
         let mut reply = RollbackReply {
             rollback_id: None,
             state: session.state(),

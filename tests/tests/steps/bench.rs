@@ -1,0 +1,327 @@
+//! A database with one organisation, a few tools, and short ways to run steps on it.
+
+use serde_json::{Value, json};
+use undolog_core::{
+    Reason, Tier,
+    role::Role,
+    state::{FailedEffect, SessionState},
+};
+use undolog_store::{
+    Caller, StepError, Store, StoreOptions,
+    approvals::{Approve, Approved, Reject},
+    intercept::{Intercept, InterceptInput, InterceptReply, StepRef, StoredResult},
+    registry::{CompensationInput, RegisterCompensation, RegisterTool, ToolInput},
+    report::{Commit, Fail},
+    sessions::{
+        Begin, Begun, Complete, Rollback, RollbackReply, RollbackScope, Savepoint, SavepointTaken,
+    },
+};
+use undolog_tests::{check::fold_check, pg::TestDb, world::Org};
+use uuid::Uuid;
+
+/// The bench.
+pub struct Bench {
+    pub db: TestDb,
+    pub store: Store,
+    pub org: Org,
+    pub session: Uuid,
+}
+
+/// The agent that most tests act as.
+pub const AGENT: &str = "agent-1";
+
+impl Bench {
+    /// An organisation with the tools `pay` (compensable), `wipe` (irreversible), `look` (safe) and
+    /// `put` (compensable and idempotent).
+    pub async fn new() -> Self {
+        let db = TestDb::new().await;
+        let org = Org::create(db.pool(), "acme").await;
+        let url = db.url().to_owned().into();
+        let options = StoreOptions::new(url, Some("undolog_app"), "steps");
+        let store = Store::connect(&options).await.expect("connect as the engine");
+        let bench = Self { db, store, org, session: Uuid::new_v4() };
+        bench.compensation("undo_pay", json!({})).await;
+        bench.compensation("undo_put", json!({})).await;
+        bench
+            .tool("pay", Tier::Compensable, |tool| tool.compensation_ref = "undo_pay".into())
+            .await;
+        bench
+            .tool("put", Tier::Compensable, |tool| {
+                tool.compensation_ref = "undo_put".into();
+                tool.idempotent = true;
+            })
+            .await;
+        bench
+            .tool("wipe", Tier::Irreversible, |tool| {
+                tool.irreversibility_reason = "the data is gone".into();
+            })
+            .await;
+        bench.tool("look", Tier::Safe, |_| {}).await;
+        bench
+    }
+
+    pub async fn compensation(&self, name: &str, more: Value) {
+        let mut body = json!({
+            "kind": "http", "method": "POST", "endpoint": "https://undo.example/undo",
+        });
+        for (key, value) in more.as_object().expect("an object") {
+            body[key] = value.clone();
+        }
+        let step = RegisterCompensation {
+            caller: self.caller(Role::Admin, "root"),
+            compensation: CompensationInput {
+                fn_name: name.into(),
+                fn_version: String::new(),
+                description: "undoes it".into(),
+                fn_body: body.to_string().into_bytes(),
+                args_schema: Vec::new(),
+                max_retries: None,
+                retry_backoff_ms: None,
+                open: true,
+            },
+        };
+        self.store.run(step).await.expect("register the compensation");
+    }
+
+    pub async fn tool(&self, name: &str, tier: Tier, change: impl FnOnce(&mut ToolInput)) {
+        let mut tool = ToolInput {
+            tool_name: name.into(),
+            tool_version: String::new(),
+            tier,
+            irreversibility_reason: String::new(),
+            compensation_ref: String::new(),
+            tool_schema: b"{}".to_vec(),
+            risk_tags: Vec::new(),
+            estimated_impact: String::new(),
+            project_id: None,
+            idempotent: false,
+            grant_lease_ms: 0,
+            max_execution_ms: 0,
+            allowed_compensations: Vec::new(),
+        };
+        change(&mut tool);
+        let step = RegisterTool { caller: self.caller(Role::Admin, "root"), tool, dev: false };
+        self.store.run(step).await.expect("register the tool");
+    }
+
+    pub fn caller(&self, role: Role, principal: &str) -> Caller {
+        Caller { org_id: self.org.id, principal: principal.into(), role, via_proxy: false }
+    }
+
+    pub fn agent(&self) -> Caller {
+        self.caller(Role::Agent, AGENT)
+    }
+
+    /// A call at a step; tests change what they are about.
+    pub fn input(&self, step_index: u32, tool: &str, args: &Value) -> InterceptInput {
+        InterceptInput {
+            caller: self.agent(),
+            session_id: self.session,
+            tool_id: None,
+            tool_name: tool.into(),
+            tool_version: String::new(),
+            step: StepRef::Index { step_index, signature: None },
+            args: args.to_string().into_bytes(),
+            compensation: None,
+            agent_context: Vec::new(),
+            grant_token: None,
+            accepts_approved_args: false,
+            heartbeats: false,
+        }
+    }
+
+    pub async fn send(&self, input: InterceptInput) -> Result<InterceptReply, StepError> {
+        self.store.run(Intercept::new(input)?).await
+    }
+
+    pub async fn ask(&self, step: u32, tool: &str) -> Result<InterceptReply, StepError> {
+        self.send(self.input(step, tool, &json!({"step": step}))).await
+    }
+
+    /// A granted call; answers the effect.
+    pub async fn grant(&self, step: u32, tool: &str) -> Uuid {
+        executed(&self.ask(step, tool).await.expect("a grant"))
+    }
+
+    pub async fn commit(&self, effect_id: Uuid, output: &Value) -> Result<(), StepError> {
+        self.commit_attempt(effect_id, 0, output).await
+    }
+
+    pub async fn commit_attempt(
+        &self,
+        effect_id: Uuid,
+        attempt: u32,
+        output: &Value,
+    ) -> Result<(), StepError> {
+        let result = StoredResult {
+            success: true,
+            output: output.to_string().into_bytes(),
+            error: String::new(),
+            duration_ms: 7,
+        };
+        let session_id = self.session;
+        let caller = self.agent();
+        self.store.run(Commit { caller, session_id, effect_id, attempt, result }).await
+    }
+
+    pub async fn fail(&self, effect_id: Uuid, effect: FailedEffect) -> Result<(), StepError> {
+        let step = Fail {
+            caller: self.agent(),
+            session_id: self.session,
+            effect_id,
+            attempt: 0,
+            error: "it broke".into(),
+            effect,
+        };
+        self.store.run(step).await
+    }
+
+    /// Fails go on in this session, so that its state stays.
+    pub async fn continue_on_failure(&self) {
+        self.org.set(self.db.pool(), "on_tool_failure", "continue").await;
+    }
+
+    pub async fn approve(
+        &self,
+        approval_id: Uuid,
+        args: Option<&Value>,
+    ) -> Result<Approved, StepError> {
+        let step = Approve {
+            caller: self.caller(Role::Approver, "boss"),
+            approval_id,
+            actor: "Ada".into(),
+            approved_args: args.map(|args| args.to_string().into_bytes()),
+            note: String::new(),
+        };
+        self.store.run(step).await
+    }
+
+    pub async fn reject(&self, approval_id: Uuid) -> Result<Uuid, StepError> {
+        let caller = self.caller(Role::Approver, "boss");
+        let step = Reject { caller, approval_id, actor: String::new(), note: "no".into() };
+        self.store.run(step).await
+    }
+
+    pub async fn begin(&self) -> Begun {
+        self.store.run(self.begin_step()).await.expect("begin")
+    }
+
+    pub fn begin_step(&self) -> Begin {
+        Begin {
+            caller: self.agent(),
+            session_id: Some(self.session),
+            agent_name: "tester".into(),
+            external_run_id: String::new(),
+            project: String::new(),
+            metadata: Vec::new(),
+            lease_seconds: 0,
+            on_tool_failure: String::new(),
+            on_rejection: String::new(),
+            on_unknown: String::new(),
+        }
+    }
+
+    pub async fn complete(&self) -> Result<SessionState, StepError> {
+        let step =
+            Complete { caller: self.agent(), session_id: self.session, accept_unknown: false };
+        self.store.run(step).await
+    }
+
+    pub async fn savepoint(&self) -> SavepointTaken {
+        let step = Savepoint { caller: self.agent(), session_id: self.session, name: "s".into() };
+        self.store.run(step).await.expect("a savepoint")
+    }
+
+    pub async fn rollback(&self, scope: RollbackScope) -> Result<RollbackReply, StepError> {
+        let step = Rollback {
+            caller: self.agent(),
+            session_id: self.session,
+            reason: "test".into(),
+            scope,
+            allow_residue: false,
+            dry_run: false,
+        };
+        self.store.run(step).await
+    }
+
+    /// One text of one row of the session.
+    pub async fn text(&self, sql: &str) -> String {
+        sqlx::query_scalar(sql).bind(self.session).fetch_one(self.db.pool()).await.expect(sql)
+    }
+
+    pub async fn session_state(&self) -> String {
+        self.text("SELECT state::text FROM undolog_sessions WHERE session_id = $1").await
+    }
+
+    pub async fn effect_state(&self, effect_id: Uuid) -> String {
+        sqlx::query_scalar("SELECT state::text FROM undolog_effect_log WHERE effect_id = $1")
+            .bind(effect_id)
+            .fetch_one(self.db.pool())
+            .await
+            .expect("the effect")
+    }
+
+    pub async fn count(&self, table: &str) -> i64 {
+        let sql = format!("SELECT count(*) FROM {table} WHERE org_id = $1");
+        sqlx::query_scalar(&sql).bind(self.org.id).fetch_one(self.db.pool()).await.expect("count")
+    }
+
+    /// Lets the lease of a grant run out: the engine's service runs, and the grant is old.
+    pub async fn expire(&self, effect_id: Uuid) {
+        sqlx::query(
+            "INSERT INTO undolog_service VALUES ('engine', now(), now() - interval '2 days') \
+             ON CONFLICT (service) DO UPDATE SET last_tick_at = now(), \
+             resumed_at = now() - interval '2 days'",
+        )
+        .execute(self.db.pool())
+        .await
+        .expect("a tick");
+        sqlx::query(
+            "UPDATE undolog_effect_log SET lease_renewed_at = now() - interval '1 day' \
+             WHERE effect_id = $1",
+        )
+        .bind(effect_id)
+        .execute(self.db.pool())
+        .await
+        .expect("an old grant");
+    }
+
+    pub async fn check(&self) {
+        fold_check(self.db.pool(), self.session).await;
+    }
+}
+
+/// The effect of an Execute.
+pub fn executed(reply: &InterceptReply) -> Uuid {
+    match reply {
+        InterceptReply::Execute { effect_id: Some(effect_id), .. } => *effect_id,
+        other => panic!("no Execute: {other:?}"),
+    }
+}
+
+/// The effect and the request of an AwaitingApproval.
+pub fn awaiting(reply: &InterceptReply) -> (Uuid, Uuid) {
+    match reply {
+        InterceptReply::AwaitingApproval { effect_id, approval_id } => (*effect_id, *approval_id),
+        other => panic!("no AwaitingApproval: {other:?}"),
+    }
+}
+
+/// The output of a Replay.
+pub fn replayed(reply: &InterceptReply) -> Value {
+    match reply {
+        InterceptReply::Replay { result, .. } => {
+            serde_json::from_slice(&result.output).expect("JSON")
+        }
+        other => panic!("no Replay: {other:?}"),
+    }
+}
+
+/// Asserts a refusal.
+#[track_caller]
+pub fn refused<T: std::fmt::Debug>(outcome: Result<T, StepError>, reason: Reason) {
+    match outcome {
+        Err(StepError::Refused(refusal)) => assert_eq!(refusal.reason, reason, "{refusal}"),
+        other => panic!("expected {reason}, got {other:?}"),
+    }
+}
