@@ -1,5 +1,5 @@
 -- The entry that the walk works on next: the open one with the highest position in scope, with what
--- its calls came to so far.
+-- its calls came to so far, and whether one above it was given up and not settled yet.
 -- Promise: reads one entry, however long the stack is. Lock: the session's lock is held.
 -- Index: idx_undolog_undo_stack_session (pending), idx_undolog_undo_stack_running, then
 -- undolog_undo_attempt_number.
@@ -12,7 +12,13 @@ SELECT u.undo_id, u.session_id, u.effect_id, u.attempt, u.stack_position, u.comp
     SELECT FROM undolog_undo_attempts a
     WHERE a.undo_id = u.undo_id AND a.org_id = $2 AND a.outcome = 'succeeded') AS has_success,
   l.undo_attempt_id AS last_attempt_id, l.outcome AS last_outcome, l.fence AS last_fence,
-  l.number AS last_number
+  l.number AS last_number,
+  EXISTS (
+    SELECT FROM undolog_dead_letters d
+    JOIN undolog_undo_stack f ON f.undo_id = d.undo_id AND f.org_id = $2
+    WHERE d.session_id = $1 AND d.org_id = $2 AND d.closed_at IS NULL
+      AND d.reason <> 'MISSING_RESULT' AND f.state = 'failed'
+      AND f.stack_position > u.stack_position) AS is_blocked
 FROM undolog_undo_stack u
 LEFT JOIN LATERAL (
   SELECT a.undo_attempt_id, a.outcome, a.fence, a.number

@@ -148,7 +148,8 @@ pub fn executed_between(effect_id: Uuid) -> Option<(DateTime<Utc>, DateTime<Utc>
         return None;
     }
     let (seconds, nanos) = effect_id.get_timestamp()?.to_unix();
-    let from = DateTime::from_timestamp(i64::try_from(seconds).ok()?, nanos / 1_000_000 * 1_000_000)?;
+    let from =
+        DateTime::from_timestamp(i64::try_from(seconds).ok()?, nanos / 1_000_000 * 1_000_000)?;
     Some((from, from + chrono::Duration::milliseconds(1)))
 }
 

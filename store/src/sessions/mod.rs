@@ -11,7 +11,7 @@ pub use begin::{Begin, Begun};
 pub use complete::Complete;
 pub use fail::{FailSession, SessionFailed};
 pub use heartbeat::{GrantStatus, Heartbeat, HeartbeatReply};
-pub use rollback::{PlannedItem, Rollback, RollbackReply, RollbackScope};
+pub use rollback::{PlannedItem, Preview, Rollback, RollbackReply, RollbackScope};
 pub use savepoint::{Savepoint, SavepointTaken};
 use undolog_core::{
     reason::{Reason, Refusal},

@@ -18,6 +18,7 @@ use crate::{
     session::LockedSession,
     step::{Caller, Step},
     tenant::Tenant,
+    walk,
 };
 
 /// How many planned calls a dry run shows.
@@ -251,7 +252,7 @@ impl Rollback {
         reply.plan = shown(&planned.walk, rows);
         for item in &mut reply.plan {
             if let Some(undo_id) = item.undo_id {
-                item.preview = preview(tx, session, undo_id).await?;
+                item.preview = walk::preview(tx, session, undo_id).await?;
             }
         }
         let voided = planned.voided.iter().filter_map(|item| find(rows, item));
@@ -294,12 +295,4 @@ fn shown(items: &[Item], rows: &[ItemRow]) -> Vec<PlannedItem> {
             preview: None,
         })
         .collect()
-}
-
-async fn preview(
-    _tx: &mut Tenant,
-    _session: &LockedSession,
-    _undo_id: Uuid,
-) -> Result<Option<Preview>, StepError> {
-    Ok(None)
 }

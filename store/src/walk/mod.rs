@@ -15,6 +15,7 @@ mod give_up;
 mod late;
 mod next;
 mod prepare;
+mod preview;
 mod settle;
 
 use undolog_core::{fn_body::RenderedCall, retry::CallOutcome};
@@ -22,6 +23,7 @@ use uuid::Uuid;
 
 pub use advance::Advance;
 pub use claim::{Claim, claim, postpone, renew};
+pub use preview::preview;
 
 /// Who the walk is in the events.
 pub const ACTOR: &str = "system:walk";

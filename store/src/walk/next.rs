@@ -49,6 +49,7 @@ struct Top {
     last_outcome: Option<String>,
     last_fence: Option<i64>,
     last_number: Option<i32>,
+    is_blocked: bool,
 }
 
 impl Top {
@@ -77,6 +78,13 @@ pub(super) async fn next(
             rollback::finish(tx, session, rollback, ACTOR).await?;
             return Ok(Decision::Finished);
         };
+        // The order is the promise: what lies below an entry that was given up waits for a human,
+        // also when something else has made the rollback due.
+        if top.is_blocked && session.row.on_dead_letter != "continue" && crate::guard!("walk.halt")
+        {
+            rollback::finish(tx, session, rollback, ACTOR).await?;
+            return Ok(Decision::Finished);
+        }
         if let Some(decision) = one(tx, session, rollback, step, top).await? {
             return Ok(decision);
         }
