@@ -13,6 +13,7 @@ pub mod error;
 pub mod input;
 pub mod out;
 pub mod owner;
+pub mod postgres;
 pub mod shutdown;
 pub mod telemetry;
 pub mod views;

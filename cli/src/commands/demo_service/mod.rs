@@ -15,7 +15,6 @@ use tokio::net::TcpListener;
 
 use crate::{error::CliError, out::Out, shutdown};
 
-#[expect(unused_imports, reason = "the demonstration reads them")]
 pub(crate) use state::{UndoCall, World};
 
 /// Arguments of `undolog demo-service`.
