@@ -3,7 +3,7 @@
 -- Promise: numbers are taken under the session's lock, so none appears below one that was read.
 -- Lock: none. Index: primary key of undolog_effect_events.
 WITH page AS (
-  SELECT session_id, seq, event_id, epoch, tx::text AS tx, kind, subject, subject_id, from_state,
+  SELECT session_id, seq, epoch, tx::text AS tx, kind, subject, subject_id, from_state,
     to_state, attempt, actor, occurred_at, detail::text AS detail
   FROM undolog_effect_events
   WHERE org_id = $1 AND session_id = $2 AND session_month = $3 AND seq > $4

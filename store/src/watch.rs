@@ -3,7 +3,7 @@
 //!
 //! Transactions commit in another order than they take their numbers, so a reader that follows the
 //! newest row would skip one that commits late. The stream of an organisation is ordered by (epoch,
-//! transaction, event) and shows only what lies below the snapshot's xmin: everything there is
+//! transaction, session, number) and shows only what lies below the snapshot's xmin: everything there is
 //! decided for good. In a session the numbers are taken under its lock, so they need no such care.
 
 use chrono::{DateTime, NaiveDate, Utc};
@@ -57,7 +57,6 @@ pub struct WatchedEvent {
 struct EventRow {
     session_id: Uuid,
     seq: i64,
-    event_id: Uuid,
     epoch: i32,
     tx: String,
     kind: String,
@@ -81,7 +80,7 @@ pub struct Watch {
 #[derive(Debug, Clone)]
 enum At {
     Session { session_id: Uuid, month: NaiveDate, seq: i64 },
-    Org { epoch: i32, tx: String, event_id: Uuid },
+    Org { epoch: i32, tx: String, session_id: Uuid, seq: i64 },
 }
 
 const SESSION: &str = "session-events";
@@ -140,13 +139,14 @@ impl Watch {
                     .fetch_all(tx.conn())
                     .await?
             }
-            At::Org { epoch, tx: transaction, event_id } => {
+            At::Org { epoch, tx: transaction, session_id, seq } => {
                 let settled = crate::guard!("watch.settled");
                 sqlx::query_as(include_str!("../sql/watch_org.sql"))
                     .bind(self.org_id)
                     .bind(epoch)
                     .bind(transaction)
-                    .bind(event_id)
+                    .bind(session_id)
+                    .bind(seq)
                     .bind(limit)
                     .bind(PAGE_BYTES_MAX)
                     .bind(settled)
@@ -164,11 +164,12 @@ impl Watch {
                 *seq = row.seq;
                 to_token(SESSION, &(*session_id, row.seq))?
             }
-            At::Org { epoch, tx, event_id } => {
+            At::Org { epoch, tx, session_id, seq } => {
                 *epoch = row.epoch;
                 tx.clone_from(&row.tx);
-                *event_id = row.event_id;
-                to_token(ORG, &(row.epoch, &row.tx, row.event_id))?
+                *session_id = row.session_id;
+                *seq = row.seq;
+                to_token(ORG, &(row.epoch, &row.tx, row.session_id, row.seq))?
             }
         };
         Ok(WatchedEvent {
@@ -230,15 +231,16 @@ async fn org_start(
         ));
     }
     if !request.cursor.is_empty() {
-        let (epoch, tx, event_id): (i32, String, Uuid) = from_token(ORG, &request.cursor)?;
+        let (epoch, tx, session_id, seq): (i32, String, Uuid, i64) =
+            from_token(ORG, &request.cursor)?;
         // Only digits reach the cast to a transaction's number.
         if tx.is_empty() || tx.len() > 19 || !tx.bytes().all(|b| b.is_ascii_digit()) {
             return Err(refused());
         }
-        return Ok(At::Org { epoch, tx, event_id });
+        return Ok(At::Org { epoch, tx, session_id, seq });
     }
     if !request.from_now {
-        return Ok(At::Org { epoch: 0, tx: "0".to_owned(), event_id: Uuid::nil() });
+        return Ok(At::Org { epoch: 0, tx: "0".to_owned(), session_id: Uuid::nil(), seq: 0 });
     }
     // What is still undecided now comes next.
     let (epoch, tx): (i32, String) = sqlx::query_as(
@@ -246,5 +248,5 @@ async fn org_start(
     )
     .fetch_one(tx.conn())
     .await?;
-    Ok(At::Org { epoch, tx, event_id: Uuid::nil() })
+    Ok(At::Org { epoch, tx, session_id: Uuid::nil(), seq: 0 })
 }
