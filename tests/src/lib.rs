@@ -5,6 +5,7 @@
 
 pub mod check;
 pub mod pg;
+pub mod python;
 pub mod run;
 pub mod wait;
 pub mod witness;

@@ -12,5 +12,6 @@ mod template;
 
 pub use clock::Clock;
 pub use database::TestDb;
+pub(crate) use folders::lock;
 pub use folders::workspace_root;
 pub use private::{PrivateCluster, PrivateOptions};

@@ -84,6 +84,12 @@ impl Process {
         &self.spec
     }
 
+    /// Takes crash points and guard switches out of what [`Process::spec`] starts again.
+    pub fn disarm(&mut self) {
+        let armed = ["UNDOLOG_CRASH_AT", "UNDOLOG_GUARDS_OFF"];
+        self.spec.environment.retain(|(name, _)| !armed.iter().any(|armed| name == armed));
+    }
+
     /// Where its output goes.
     pub fn log_path(&self) -> &Path {
         self.log.path()

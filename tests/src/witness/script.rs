@@ -40,6 +40,9 @@ pub enum Act {
     /// The ordinary answer, when the gate is opened.
     #[serde(skip)]
     Hold(Gate),
+    /// This status, when the gate is opened; nothing is applied.
+    #[serde(skip)]
+    HoldThenStatus(Gate, u16),
 }
 
 /// An [`Act`] for the calls of a route.
@@ -76,7 +79,9 @@ impl Script {
 pub struct Gate(std::sync::Arc<watch::Sender<bool>>);
 
 impl Gate {
-    pub(crate) fn new() -> Self {
+    /// A closed gate.
+    #[expect(clippy::new_without_default, reason = "a gate is made closed on purpose")]
+    pub fn new() -> Self {
         Self(std::sync::Arc::new(watch::channel(false).0))
     }
 

@@ -172,6 +172,10 @@ async fn perform(shared: &Shared, index: usize, act: Option<Act>) -> Result<Repl
             gate.pass().await;
             ordinary(shared, index)
         }
+        Some(Act::HoldThenStatus(gate, status)) => {
+            gate.pass().await;
+            whole(status, &scripted(status))
+        }
         Some(Act::Hang) => std::future::pending().await,
         Some(Act::AppliedThenHang) => {
             shared.apply(index);

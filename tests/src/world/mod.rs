@@ -5,10 +5,12 @@ mod client;
 mod org;
 mod registry;
 
+use std::time::Duration;
+
 use sqlx::postgres::PgPool;
 
 pub use agent::{Agent, Made, grant, reason_of};
-pub use client::Client;
+pub use client::{Client, Key, Keyed};
 pub use org::Org;
 pub use registry::{CompensationSpec, ToolSpec};
 
@@ -110,6 +112,38 @@ impl World {
     /// A superuser's pool, to look.
     pub fn pool(&self) -> &PgPool {
         self.database.pool()
+    }
+
+    /// Lets time pass in which our own service was up: the clock moves and the tick with it, as if
+    /// engines had ticked all along. Without that, a jump is an outage of ours (see
+    /// [`World::outage`]).
+    pub async fn pass(&mut self, time: Duration) {
+        let Database::Private(server) = &self.database else {
+            panic!("this world has no clock of its own")
+        };
+        let mut tx = server.pool().begin().await.expect("begin");
+        // The row's lock keeps an engine from ticking between the jump and the update.
+        sqlx::query("SELECT 1 FROM undolog_service FOR UPDATE")
+            .execute(&mut *tx)
+            .await
+            .expect("hold the ticks");
+        server.clock().advance(time);
+        sqlx::query("UPDATE undolog_service SET last_tick_at = clock_timestamp()")
+            .execute(&mut *tx)
+            .await
+            .expect("tick");
+        tx.commit().await.expect("commit");
+    }
+
+    /// Lets time pass in which nothing of ours ran: stop engines and workers first.
+    pub fn outage(&mut self, time: Duration) {
+        self.server().clock().advance(time);
+    }
+
+    /// Kills all engines and workers and forgets them.
+    pub fn stop_all(&mut self) {
+        self.engines.clear();
+        self.workers.clear();
     }
 
     /// A client of the first engine with the admin's key.

@@ -121,14 +121,12 @@ impl ToolSpec {
             };
             registry.register_compensation(request).await.expect("register a compensation");
         }
-        let irreversible = self.tier == "irreversible";
+        let reason = if self.tier == "irreversible" { "it cannot be undone" } else { "" };
         let tool = Tool {
             tool_name: self.name,
             tier: self.tier,
             compensation_ref,
-            irreversibility_reason: irreversible
-                .then(|| "it cannot be undone".to_owned())
-                .unwrap_or_default(),
+            irreversibility_reason: reason.to_owned(),
             tool_schema: self.schema.to_string().into_bytes(),
             is_active: true,
             idempotent: self.idempotent,

@@ -1,0 +1,17 @@
+//! End to end: the program under test as processes of its own, a real Postgres, a real HTTP
+//! service. One file per promise of `ARCHITECTURE.md`.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod bytes;
+mod cancel;
+mod crash;
+mod endpoints;
+mod grants;
+mod late_commit;
+mod once;
+mod outage;
+mod python;
+mod rollback;
+mod tenants;
+mod unknown;
