@@ -11,12 +11,7 @@ use undolog_core::{
 };
 use uuid::Uuid;
 
-use crate::{
-    error::StepError,
-    events::{self, Event},
-    step::Caller,
-    tenant::Tenant,
-};
+use crate::{error::StepError, events::Event, step::Caller, tenant::Tenant};
 
 /// The columns of a session that steps read or write, with the policies that hold for it.
 #[derive(Debug, Clone, PartialEq, FromRow)]
@@ -239,32 +234,27 @@ impl LockedSession {
     pub async fn save(mut self, tx: &mut Tenant) -> Result<(), StepError> {
         let last_seq = self.row.event_seq;
         self.row.event_seq += i64::try_from(self.events.len()).unwrap_or(i64::MAX);
-        if self.row != self.before {
-            self.write(tx).await?;
+        if self.row == self.before {
+            return Ok(());
         }
-        let place = events::Place {
-            session_month: self.row.session_month,
-            session_id: self.row.session_id,
-            last_seq,
-            at: self.row.t,
-        };
-        events::append(tx, &place, &self.events).await
-    }
-
-    async fn write(&self, tx: &mut Tenant) -> Result<(), StepError> {
-        let row = &self.row;
+        // The database checks each move, not their sum.
         for state in self.passed.iter().skip(1) {
             sqlx::query(
                 "UPDATE undolog_sessions SET state = $3::text::undolog_session_state \
                  WHERE session_id = $1 AND org_id = $2",
             )
-            .bind(row.session_id)
-            .bind(row.org_id)
+            .bind(self.row.session_id)
+            .bind(self.row.org_id)
             .bind(state.as_str())
             .execute(tx.conn())
             .await?;
         }
-        let done = sqlx::query(include_str!("../sql/session_save.sql"))
+        self.write(tx, last_seq).await
+    }
+
+    async fn write(&self, tx: &mut Tenant, last_seq: i64) -> Result<(), StepError> {
+        let (row, events) = (&self.row, &self.events);
+        let rows: i64 = sqlx::query_scalar(include_str!("../sql/session_save.sql"))
             .bind(row.session_id)
             .bind(row.org_id)
             .bind(&row.state)
@@ -286,9 +276,20 @@ impl LockedSession {
             .bind(row.residue_count)
             .bind(row.unverified_count)
             .bind(row.settled_at)
-            .execute(tx.conn())
+            .bind(row.session_month)
+            .bind(last_seq)
+            .bind(row.t)
+            .bind(events.iter().map(|e| e.kind).collect::<Vec<_>>())
+            .bind(events.iter().map(|e| e.subject.as_str()).collect::<Vec<_>>())
+            .bind(events.iter().map(|e| e.subject_id).collect::<Vec<_>>())
+            .bind(events.iter().map(|e| e.from).collect::<Vec<_>>())
+            .bind(events.iter().map(|e| e.to).collect::<Vec<_>>())
+            .bind(events.iter().map(|e| e.attempt).collect::<Vec<_>>())
+            .bind(events.iter().map(|e| e.actor.as_str()).collect::<Vec<_>>())
+            .bind(events.iter().map(|e| &e.detail).collect::<Vec<_>>())
+            .fetch_one(tx.conn())
             .await?;
-        one_row(done.rows_affected(), "session")
+        one_row(u64::try_from(rows).unwrap_or_default(), "session")
     }
 }
 

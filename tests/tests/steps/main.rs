@@ -8,3 +8,4 @@ mod intercept;
 mod reports;
 mod rollbacks;
 mod sessions;
+mod statements;
