@@ -129,7 +129,11 @@ fn first_commit(found: &CommitFound) -> Vec<CommitAction> {
             actions.push(A::CloseDeadLetter);
         }
         if found.rollback_begun {
-            actions.extend([A::CountResidue, A::MakeDue]);
+            actions.push(A::CountResidue);
+            // A walk that has ended well has nothing more to do about it.
+            if found.session != SessionState::Compensated {
+                actions.push(A::MakeDue);
+            }
         }
         return actions;
     }
@@ -140,7 +144,11 @@ fn first_commit(found: &CommitFound) -> Vec<CommitAction> {
         Some(UndoState::Failed) if waits_for_result(found.dead_letter) => {
             actions.extend([A::CloseDeadLetter, A::RequeueEntry]);
         }
-        Some(UndoState::Failed) => actions.push(A::NoteDeadLetter),
+        // A human settles it: until then there is nothing for the walk to do.
+        Some(UndoState::Failed) => {
+            actions.push(A::NoteDeadLetter);
+            return actions;
+        }
         Some(UndoState::Compensated) => return after_compensated(found),
     }
     if found.rollback_begun {

@@ -155,7 +155,7 @@ fn late_failed_entry_of_another_cause_shows_the_result() {
         let actions = [A::StoreResult, LATE_RESULT, A::NoteDeadLetter];
         check(failed, &actions, of(SessionState::Halted));
         let untried = CommitFound { effect: EffectState::Unknown, ..failed };
-        let actions = [A::Commit, A::NoteDeadLetter, A::MakeDue];
+        let actions = [A::Commit, A::NoteDeadLetter];
         check(untried, &actions, of(SessionState::Halted));
     }
 }
@@ -193,6 +193,9 @@ fn late_irreversible_is_residue_and_closes_its_dead_letter() {
         let found = CommitFound { effect, ..late };
         check(found, &[A::Commit, A::CountResidue, A::MakeDue], hears);
     }
+    let ended =
+        CommitFound { effect: EffectState::Failed, session: SessionState::Compensated, ..late };
+    check(ended, &[A::Commit, A::CountResidue], of(SessionState::Compensated));
     let open = CommitFound {
         dead_letter: Some(DeadLetterReason::OutcomeUnknown),
         session: SessionState::Halted,
