@@ -6,21 +6,21 @@ use std::fmt::Write as _;
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Text {
     /// The decoded string; a lone surrogate shows as U+FFFD.
-    value: String,
+    value: Box<str>,
     /// The body between the quotes as it was written, kept only when it holds a lone surrogate.
-    raw: Option<String>,
+    raw: Option<Box<str>>,
 }
 
 impl Text {
     /// A text that Unicode can represent.
     #[must_use]
     pub fn new(value: impl Into<String>) -> Self {
-        Self { value: value.into(), raw: None }
+        Self { value: value.into().into_boxed_str(), raw: None }
     }
 
     /// A text with lone surrogates: what can be shown, and what was written between the quotes.
-    pub(crate) const fn with_raw(value: String, raw: String) -> Self {
-        Self { value, raw: Some(raw) }
+    pub(crate) fn with_raw(value: String, raw: String) -> Self {
+        Self { value: value.into_boxed_str(), raw: Some(raw.into_boxed_str()) }
     }
 
     /// The decoded string; lone surrogates show as U+FFFD.
@@ -85,7 +85,7 @@ impl Text {
             return Self::new(value);
         }
         let body = |text: &Self| match &text.raw {
-            Some(raw) => raw.clone(),
+            Some(raw) => raw.to_string(),
             None => {
                 let mut quoted = String::new();
                 write_quoted(&text.value, &mut quoted);
