@@ -1,1 +1,20 @@
 //! The workers of UndoLog: compensations, sweeps and queue upkeep.
+//!
+//! A ticket of the queue wakes a handler; the handler claims our row and works on that. A lost,
+//! doubled or late ticket is a delay and nothing else. Any number of processes may run.
+
+pub mod egress;
+
+mod call;
+mod gate;
+mod handler;
+mod http;
+mod options;
+mod queue;
+mod serve;
+mod sweep;
+mod timer;
+mod walk;
+
+pub use options::{MetricsText, WorkerOptions};
+pub use serve::{Workers, WorkersError, serve};

@@ -80,6 +80,33 @@ impl Step for Advance {
     }
 }
 
+/// Records a report and nothing else: for a holder whose step cannot be taken.
+#[derive(Debug, Clone)]
+pub struct Record {
+    /// The claim under which the call was made.
+    pub claim: Claim,
+    /// The call.
+    pub report: Report,
+}
+
+impl Step for Record {
+    type Reply = ();
+    const NAME: &'static str = "record";
+
+    fn org_id(&self) -> Uuid {
+        self.claim.org_id
+    }
+
+    async fn run(&self, tx: &mut Tenant) -> Result<Decided<()>, StepError> {
+        let Some(mut session) = LockedSession::lock_any(tx, self.claim.session_id).await? else {
+            return Ok(Ok(()));
+        };
+        late::record(tx, &mut session, &self.report).await?;
+        session.save(tx).await?;
+        Ok(Ok(()))
+    }
+}
+
 impl Advance {
     async fn decide(
         &self,

@@ -111,5 +111,5 @@ pub async fn postpone(store: &Store, claim: &Claim, wait_ms: i64) -> Result<(), 
 
 /// The lease of a claim, as the database takes it.
 pub(super) const fn lease_ms() -> i64 {
-    ROLLBACK_LEASE_MS.cast_signed()
+    ROLLBACK_LEASE_MS as i64
 }

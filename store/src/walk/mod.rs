@@ -21,7 +21,7 @@ mod settle;
 use undolog_core::{fn_body::RenderedCall, retry::CallOutcome};
 use uuid::Uuid;
 
-pub use advance::Advance;
+pub use advance::{Advance, Record};
 pub use claim::{Claim, claim, postpone, renew};
 pub use preview::preview;
 

@@ -32,6 +32,7 @@ pub(super) async fn settle(
 ) -> Result<(), StepError> {
     // Nothing left to write: an earlier try of this very step was committed and its answer lost.
     let Some(completed) = attempt::complete(tx, session, report).await? else { return Ok(()) };
+    crate::crash_point!("worker.after_attempt_written");
     let mut entry = load(tx, completed.undo_id).await?;
     if entry.state()? != UndoState::Running || entry.round != completed.round {
         return late::settle(tx, session, report, &completed, entry).await;
@@ -90,7 +91,7 @@ fn judged(
         }
         Outcome::Ended(CallOutcome::Defer { after_ms }) => {
             let since = *entry.deferred_since.get_or_insert(t);
-            if (t - since).num_milliseconds() >= DEFERRAL_TOTAL_MS_MAX.cast_signed() {
+            if t - since >= milliseconds(DEFERRAL_TOTAL_MS_MAX) {
                 return Ok(Some(DeadLetterReason::DeferredTooLong));
             }
             let next = t + milliseconds(after_ms);

@@ -1,0 +1,204 @@
+//! Secrets of endpoints: resolved in the worker at the moment of the call, from its environment or
+//! from files, and nowhere else.
+
+use std::{fmt, io, path::PathBuf};
+
+use secrecy::{ExposeSecret as _, SecretString};
+
+use undolog_core::fn_body::{Piece, RenderedCall};
+
+use super::error::Refused;
+
+/// What a URL percent-encodes in a value: everything but unreserved characters.
+const UNRESERVED: &percent_encoding::AsciiSet =
+    &percent_encoding::NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+/// Bytes of one secret, at most: a token or a key, never a document.
+const SECRET_BYTES_MAX: usize = 16 * 1024;
+
+/// Where secrets come from.
+#[derive(Debug, Clone, Default)]
+pub struct SecretSource {
+    /// Folder with `<org slug>/<NAME>` and `<NAME>` files.
+    pub dir: Option<PathBuf>,
+}
+
+fn placeholder(name: &str) -> String {
+    format!("{{secret:{name}}}")
+}
+
+/// Secrets that one call used, to take them out of what comes back.
+#[derive(Default)]
+pub(crate) struct Used(Vec<(String, SecretString)>);
+
+impl fmt::Debug for Used {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.0.iter().map(|(name, _)| name)).finish()
+    }
+}
+
+impl SecretSource {
+    /// Resolves a secret of an organisation: its own first, then the one that all share. An
+    /// organisation that has its own never falls back because of an error.
+    async fn resolve(&self, org_slug: &str, name: &str) -> Result<SecretString, Refused> {
+        let own = env_name(&format!("{org_slug}_{name}"));
+        for variable in [own, env_name(name)] {
+            if let Ok(value) = std::env::var(&variable) {
+                return Ok(SecretString::from(value));
+            }
+        }
+        let Some(dir) = &self.dir else { return Err(Refused::Secret(name.to_owned())) };
+        for path in [dir.join(org_slug).join(name), dir.join(name)] {
+            match tokio::fs::read_to_string(&path).await {
+                Ok(text) if text.len() > SECRET_BYTES_MAX => {
+                    return Err(unreadable(name, io::ErrorKind::InvalidData));
+                }
+                // Files end with a newline that is no part of the secret.
+                Ok(text) => return Ok(SecretString::from(text.trim_end_matches(['\r', '\n']))),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) if error.kind() == io::ErrorKind::NotADirectory => {}
+                Err(error) => return Err(unreadable(name, error.kind())),
+            }
+        }
+        Err(Refused::Secret(name.to_owned()))
+    }
+
+    /// Resolves every secret that a call names.
+    pub(crate) async fn of_call(
+        &self,
+        org_slug: &str,
+        call: &RenderedCall,
+    ) -> Result<Used, Refused> {
+        let mut names: Vec<&str> = Vec::new();
+        let texts = call.headers.iter().map(|(_, pieces)| pieces);
+        let bodies = call.body_secrets.iter().map(|(_, pieces)| pieces);
+        for piece in texts.chain(bodies).chain([&call.url]).flatten() {
+            if let Piece::Secret(name) | Piece::UrlSecret(name) = piece
+                && !names.contains(&name.as_str())
+            {
+                names.push(name);
+            }
+        }
+        let mut used = Used::default();
+        for name in names {
+            if !is_name(name) {
+                return Err(Refused::Secret(name.to_owned()));
+            }
+            used.0.push((name.to_owned(), self.resolve(org_slug, name).await?));
+        }
+        Ok(used)
+    }
+}
+
+fn unreadable(name: &str, why: io::ErrorKind) -> Refused {
+    Refused::SecretUnreadable { name: name.to_owned(), why }
+}
+
+/// A name that cannot leave its folder and fits an environment variable.
+fn is_name(name: &str) -> bool {
+    !name.is_empty()
+        && name.len() <= 128
+        && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+}
+
+/// `UNDOLOG_SECRET_` and the name in capitals, as environment variables are written.
+fn env_name(name: &str) -> String {
+    format!("UNDOLOG_SECRET_{}", name.to_ascii_uppercase().replace('-', "_"))
+}
+
+impl Used {
+    /// A secret by its name.
+    pub(crate) fn get(&self, name: &str) -> Option<String> {
+        let found = self.0.iter().find(|(known, _)| known == name);
+        found.map(|(_, secret)| secret.expose_secret().to_owned())
+    }
+
+    /// Takes every used secret out of an answer, in each encoding in which it may come back.
+    pub(crate) fn redact(&self, bytes: Vec<u8>) -> Vec<u8> {
+        if !undolog_store::guard!("egress.redact") {
+            return bytes;
+        }
+        let mut bytes = bytes;
+        for (name, secret) in &self.0 {
+            let secret = secret.expose_secret();
+            for form in [secret.to_owned(), url_encoded(secret), json_escaped(secret)] {
+                if !form.is_empty() {
+                    bytes = replaced(&bytes, form.as_bytes(), placeholder(name).as_bytes());
+                }
+            }
+        }
+        bytes
+    }
+}
+
+fn replaced(haystack: &[u8], needle: &[u8], by: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(haystack.len());
+    let mut at = 0;
+    while at < haystack.len() {
+        if haystack[at..].starts_with(needle) {
+            out.extend_from_slice(by);
+            at += needle.len();
+        } else {
+            out.push(haystack[at]);
+            at += 1;
+        }
+    }
+    out
+}
+
+/// The secret as a part of a URL that cannot change the URL's structure.
+fn url_encoded(secret: &str) -> String {
+    percent_encoding::utf8_percent_encode(secret, UNRESERVED).to_string()
+}
+
+/// The secret as a part of a JSON string.
+fn json_escaped(secret: &str) -> String {
+    let quoted = serde_json::Value::from(secret).to_string();
+    quoted.get(1..quoted.len() - 1).unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(dir: &std::path::Path, name: &str, text: &str) {
+        let path = dir.join(name);
+        std::fs::create_dir_all(path.parent().expect("a parent")).expect("a folder");
+        std::fs::write(path, text).expect("a file");
+    }
+
+    #[tokio::test]
+    async fn an_organisation_s_own_secret_comes_first() {
+        let dir = std::env::temp_dir().join(format!("undolog-secrets-{}", uuid::Uuid::now_v7()));
+        write(&dir, "TOKEN", "shared\n");
+        write(&dir, "acme/TOKEN", "own\r\n");
+        let source = SecretSource { dir: Some(dir.clone()) };
+        for (org, expected) in [("acme", "own"), ("other", "shared")] {
+            let secret = source.resolve(org, "TOKEN").await.expect("a secret");
+            assert_eq!(secret.expose_secret(), expected);
+        }
+        let missing = source.resolve("acme", "ABSENT").await;
+        assert!(matches!(missing, Err(Refused::Secret(name)) if name == "ABSENT"));
+        std::fs::remove_dir_all(&dir).expect("removed");
+    }
+
+    #[test]
+    fn a_name_cannot_leave_the_folder() {
+        for name in ["../etc/passwd", "a/b", "", "a.b"] {
+            assert!(!is_name(name), "{name}");
+        }
+        assert!(is_name("TOKEN_2"));
+    }
+
+    #[test]
+    fn an_echoed_secret_is_taken_out_in_every_form() {
+        let used = Used(vec![("T".to_owned(), SecretString::from("p/w\"1"))]);
+        let answer = b"a p/w\"1 b p%2Fw%221 c p/w\\\"1 d\0\xff".to_vec();
+        assert_eq!(used.redact(answer), b"a {secret:T} b {secret:T} c {secret:T} d\0\xff".to_vec());
+        assert_eq!(format!("{used:?}"), "[\"T\"]");
+    }
+
+    #[test]
+    fn environment_names_are_capitals() {
+        assert_eq!(env_name("my-org_TOKEN"), "UNDOLOG_SECRET_MY_ORG_TOKEN");
+    }
+}

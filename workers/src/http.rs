@@ -1,0 +1,67 @@
+//! `/health`, `/ready` and `/metrics` of a worker process.
+
+use std::sync::Arc;
+
+use axum::{Router, extract::State, http::StatusCode, routing::get};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use undolog_store::sweeps;
+
+use crate::{handler::Shared, timer::Pulse};
+
+#[derive(Clone)]
+struct Face {
+    shared: Arc<Shared>,
+    pulse: Pulse,
+}
+
+/// Serves until the process ends.
+pub(crate) async fn run(
+    listener: TcpListener,
+    shared: Arc<Shared>,
+    pulse: Pulse,
+    end: CancellationToken,
+) {
+    let router = Router::new()
+        .route("/health", get(health))
+        .route("/ready", get(ready))
+        .route("/metrics", get(metrics_page))
+        .with_state(Face { shared, pulse });
+    let served = axum::serve(listener, router)
+        .with_graceful_shutdown(async move { end.cancelled().await })
+        .await;
+    if let Err(error) = served {
+        tracing::error!(%error, "the HTTP face ended");
+    }
+}
+
+/// Alive: the timer ticks. A database that is away must not restart every worker.
+async fn health(State(face): State<Face>) -> (StatusCode, &'static str) {
+    if face.pulse.is_alive() {
+        (StatusCode::OK, "ok\n")
+    } else {
+        (StatusCode::SERVICE_UNAVAILABLE, "the timer stands still\n")
+    }
+}
+
+/// Ready: not stopping, and the database takes writes.
+async fn ready(State(face): State<Face>) -> (StatusCode, &'static str) {
+    if face.shared.stop.is_cancelled() {
+        return (StatusCode::SERVICE_UNAVAILABLE, "stopping\n");
+    }
+    match sweeps::is_writable(&face.shared.queue_store).await {
+        Ok(true) => (StatusCode::OK, "ok\n"),
+        Ok(false) => (StatusCode::SERVICE_UNAVAILABLE, "the database is read-only\n"),
+        Err(error) => {
+            tracing::debug!(%error, "not ready");
+            (StatusCode::SERVICE_UNAVAILABLE, "the database is away\n")
+        }
+    }
+}
+
+async fn metrics_page(State(face): State<Face>) -> (StatusCode, String) {
+    match &face.shared.options.metrics {
+        Some(text) => (StatusCode::OK, (text.0)()),
+        None => (StatusCode::NOT_FOUND, "this process keeps no metrics\n".to_owned()),
+    }
+}
