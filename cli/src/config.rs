@@ -42,6 +42,13 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Cli, ParseError
     Ok(Cli::from_arg_matches(&command.try_get_matches_from(args)?)?)
 }
 
+/// Whether a file's text could be used: it parses, and every key is a setting.
+pub fn check(text: &str) -> Result<(), String> {
+    let mut settings = Settings::from_text(text)?;
+    settings.apply(Cli::command(), None);
+    settings.refuse_unknown(Path::new("the file"))
+}
+
 /// The file is needed before clap can parse, so its option is looked for by hand.
 fn config_path(args: &[OsString]) -> Option<PathBuf> {
     let mut args = args.iter().skip(1).take_while(|arg| *arg != "--");

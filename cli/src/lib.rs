@@ -9,6 +9,7 @@ pub mod api;
 pub mod args;
 pub mod commands;
 pub mod config;
+pub mod database;
 pub mod error;
 pub mod input;
 pub mod out;

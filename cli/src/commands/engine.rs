@@ -1,21 +1,58 @@
 //! `undolog engine`: the gRPC engine, which records effects.
 
-use clap::Args;
+use std::net::SocketAddr;
 
-use crate::error::CliError;
+use clap::Args;
+use undolog_engine::{EngineError, EngineOptions};
+
+use crate::{database::DatabaseArgs, error::CliError, shutdown};
+
+/// The role of an engine in the database.
+pub(crate) const ROLE: &str = "undolog_app";
 
 /// Arguments of `undolog engine`.
 #[derive(Debug, Args)]
 pub struct EngineArgs {
+    /// The journal.
+    #[command(flatten)]
+    pub database: DatabaseArgs,
     /// Address of the gRPC services.
     #[arg(long, env = "UNDOLOG_LISTEN", default_value = "0.0.0.0:50051", value_name = "ADDRESS")]
-    pub listen: String,
-    /// a
-    #[arg(long, env = "UNDOLOG_DATABASE_URL", value_name = "ADDRESS")]
-    pub database_url: String,
+    pub listen: SocketAddr,
+    /// Address of /health, /ready and /metrics.
+    #[arg(long, env = "UNDOLOG_HTTP_LISTEN", value_name = "ADDRESS")]
+    #[arg(default_value = "0.0.0.0:9090")]
+    pub http_listen: SocketAddr,
+    /// How long calls in flight may take to end after SIGTERM.
+    #[arg(long, env = "UNDOLOG_GRACE_SECONDS", default_value_t = 25, value_name = "SECONDS")]
+    pub grace_seconds: u32,
 }
 
 /// Serves until a signal comes.
-pub async fn run(_args: EngineArgs) -> Result<(), CliError> {
-    Err(CliError::Failed("the engine is not built in yet".to_owned()))
+pub async fn run(args: EngineArgs) -> Result<(), CliError> {
+    let stop = shutdown::on_signal()?;
+    let store = args.database.store_options(ROLE, "undolog-engine");
+    let options = EngineOptions {
+        listen: args.listen,
+        http_listen: Some(args.http_listen),
+        grace_ms: u64::from(args.grace_seconds) * 1_000,
+        ..EngineOptions::new(store)
+    };
+    let engine = undolog_engine::serve(options, stop).await?;
+    Ok(engine.stopped().await?)
+}
+
+impl From<EngineError> for CliError {
+    fn from(error: EngineError) -> Self {
+        match error {
+            EngineError::Store(error) => error.into(),
+            EngineError::Catalog(_) => {
+                Self::Refused { reason: "DATABASE_UNFIT".to_owned(), message: error.to_string() }
+            }
+            EngineError::Listen { .. } => {
+                Self::Refused { reason: "ADDRESS_IN_USE".to_owned(), message: error.to_string() }
+            }
+            other => Self::Failed(other.to_string()),
+        }
+    }
 }

@@ -46,7 +46,7 @@ pub struct DemoArgs {
     #[arg(long, env = "UNDOLOG_PG_BIN", value_name = "FOLDER")]
     pub pg_bin: Option<PathBuf>,
     /// Use the engine and worker that run there, as `undolog dev` does, instead of own ones.
-    #[arg(long, value_name = "URL", conflicts_with_all = ["crash", "database_url"])]
+    #[arg(long, value_name = "URL", conflicts_with = "crash")]
     pub engine_url: Option<String>,
     /// Keep the private database and the processes' logs.
     #[arg(long)]

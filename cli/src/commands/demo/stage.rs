@@ -286,7 +286,7 @@ fn start_worker(folder: &std::path::Path, url: &SecretString) -> Result<Process,
 /// The database goes through the environment: arguments are for everybody to see.
 fn database(url: &SecretString, role: &str) -> Vec<(&'static str, String)> {
     vec![
-        ("UNDOLOG_DATABASE_URL", url.expose_secret().to_owned()),
+        ("DATABASE_URL", url.expose_secret().to_owned()),
         ("UNDOLOG_DATABASE_ROLE", role.to_owned()),
         ("UNDOLOG_LOG_FORMAT", "text".to_owned()),
     ]
