@@ -41,18 +41,10 @@ need_cargo_tool() {
     command -v "$1" >/dev/null || { say "building $1"; cargo install --locked "$1" >&2; }
 }
 
-# A Python with the reference client's tools, first on the PATH.
+# A Python that can make virtual environments; the tests put a client's tools into one.
 need_python() {
-    local venv="$cache/venv"
-    mkdir -p "$cache"
-    if ! "$venv/bin/python" -c 'import grpc_tools, blake3' 2>/dev/null; then
-        say "installing the Python client's tools"
-        command -v python3 >/dev/null || apt_install python3 python3-venv
-        python3 -m venv --clear "$venv" >&2 \
-            || { apt_install python3-venv; python3 -m venv --clear "$venv" >&2; }
-        "$venv/bin/pip" install -q grpcio-tools==1.76.0 blake3==1.0.8 >&2
-    fi
-    export PATH="$venv/bin:$PATH"
+    command -v python3 >/dev/null && python3 -c 'import ensurepip, venv' 2>/dev/null \
+        || apt_install python3 python3-venv
 }
 
 # The folder of PostgreSQL 18's programs, from an npm package; empty without npm.
