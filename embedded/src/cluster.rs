@@ -40,7 +40,7 @@ impl Cluster {
         let lock = dir.lock()?;
         user.may_reach(dir.root())?;
         postmaster::stop_orphan(&dir.pgdata())?;
-        let installation = installation_for(&dir, options.bin_dir.as_deref())?;
+        let installation = installation_for(&dir, &options)?;
         user.may_reach(&installation.bin_dir)?;
         if dir.made_by()?.is_none() {
             initdb(&dir, &installation, &user, options.auth, options.fsync)?;
@@ -226,9 +226,13 @@ impl Drop for Cluster {
 }
 
 /// The installation for a data folder: the version that made it, or any for a new one.
-fn installation_for(dir: &DataDir, bin_dir: Option<&Path>) -> Result<Installation, EmbeddedError> {
+fn installation_for(
+    dir: &DataDir,
+    options: &ClusterOptions,
+) -> Result<Installation, EmbeddedError> {
+    let bin_dir = options.bin_dir.as_deref();
     let Some(made_by) = dir.made_by()? else {
-        return find_installation(bin_dir, None);
+        return find_installation(bin_dir, None).or_else(|error| downloaded(options, error));
     };
     let wrong = |found: String| EmbeddedError::WrongVersion {
         data_dir: dir.root().to_owned(),
@@ -236,12 +240,31 @@ fn installation_for(dir: &DataDir, bin_dir: Option<&Path>) -> Result<Installatio
         found,
     };
     let major = made_by.parse().map_err(|_| wrong("another version".to_owned()))?;
-    match find_installation(bin_dir, Some(major)) {
+    let found = find_installation(bin_dir, Some(major));
+    match found.or_else(|error| downloaded(options, error)) {
         Ok(found) if found.major == major => Ok(found),
         Ok(found) => Err(wrong(found.version)),
         Err(EmbeddedError::NotFound { looked_at }) => Err(wrong(looked_at)),
         Err(other) => Err(other),
     }
+}
+
+/// A downloaded server in place of one that was not found, if the caller wants that.
+#[cfg(feature = "download")]
+fn downloaded(
+    options: &ClusterOptions,
+    error: EmbeddedError,
+) -> Result<Installation, EmbeddedError> {
+    match (&options.download, error) {
+        (Some(download), EmbeddedError::NotFound { .. }) => download.fetch(),
+        (_, other) => Err(other),
+    }
+}
+
+/// This build cannot download.
+#[cfg(not(feature = "download"))]
+fn downloaded(_: &ClusterOptions, error: EmbeddedError) -> Result<Installation, EmbeddedError> {
+    Err(error)
 }
 
 /// The exit status, if the process has ended.

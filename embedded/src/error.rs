@@ -100,6 +100,14 @@ pub enum EmbeddedError {
         /// What was seen.
         why: String,
     },
+    /// A server could not be downloaded.
+    #[error("PostgreSQL could not be downloaded from {url}: {why}")]
+    Download {
+        /// What was asked for.
+        url: String,
+        /// What went wrong.
+        why: String,
+    },
     /// A file or process operation failed.
     #[error("{what} {}: {source}", path.display())]
     Io {

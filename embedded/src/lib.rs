@@ -15,6 +15,8 @@
 //! Everything here blocks; from async code call it on a blocking thread.
 
 mod cluster;
+#[cfg(feature = "download")]
+mod download;
 mod error;
 mod files;
 mod find;
@@ -24,6 +26,8 @@ mod postmaster;
 mod user;
 
 pub use cluster::{Cluster, remove};
+#[cfg(feature = "download")]
+pub use download::Download;
 pub use error::EmbeddedError;
 pub use files::default_data_dir;
 pub use find::{BIN_DIR_VARIABLE, Installation, MAJOR_MIN, find_installation};

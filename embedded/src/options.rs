@@ -27,6 +27,8 @@ pub struct ClusterOptions {
     pub(crate) settings: Vec<(String, String)>,
     pub(crate) environment: Vec<(OsString, OsString)>,
     pub(crate) start_timeout: Duration,
+    #[cfg(feature = "download")]
+    pub(crate) download: Option<crate::Download>,
 }
 
 impl ClusterOptions {
@@ -43,6 +45,8 @@ impl ClusterOptions {
             environment: Vec::new(),
             // A server that was killed under load replays its log first.
             start_timeout: Duration::from_secs(120),
+            #[cfg(feature = "download")]
+            download: None,
         }
     }
 
@@ -99,6 +103,14 @@ impl ClusterOptions {
     #[must_use]
     pub fn start_timeout(mut self, limit: Duration) -> Self {
         self.start_timeout = limit;
+        self
+    }
+
+    /// Fetches a server when the machine has none.
+    #[cfg(feature = "download")]
+    #[must_use]
+    pub fn download(mut self, download: crate::Download) -> Self {
+        self.download = Some(download);
         self
     }
 
