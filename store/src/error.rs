@@ -41,4 +41,25 @@ impl StepError {
             _ => None,
         }
     }
+
+    /// The database could not be reached or had no room or time: the same call may work soon.
+    pub fn is_unavailable(&self) -> bool {
+        let Self::Db(error) = self else { return false };
+        match error {
+            sqlx::Error::Io(_)
+            | sqlx::Error::Tls(_)
+            | sqlx::Error::Protocol(_)
+            | sqlx::Error::PoolTimedOut
+            | sqlx::Error::PoolClosed
+            | sqlx::Error::WorkerCrashed => true,
+            sqlx::Error::Database(error) => error.code().is_some_and(|code| {
+                // Connections, resources, operators and time-outs, in classes of SQLSTATEs.
+                let classes = ["08", "53", "57", "58"];
+                let codes = ["40001", "40P01", "55P03", "25P03", "25006"];
+                classes.iter().any(|class| code.starts_with(class))
+                    || codes.contains(&code.as_ref())
+            }),
+            _ => false,
+        }
+    }
 }

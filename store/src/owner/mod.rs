@@ -10,7 +10,9 @@ mod projects;
 use std::str::FromStr as _;
 
 use secrecy::{ExposeSecret as _, SecretString};
-use sqlx::{ConnectOptions as _, Connection as _, PgConnection, postgres::PgConnectOptions};
+use sqlx::{
+    ConnectOptions as _, Connection as _, Executor as _, PgConnection, postgres::PgConnectOptions,
+};
 use undolog_core::reason::Reason;
 
 pub use keys::{KeyHash, KeyRow, NewKey};
@@ -32,9 +34,7 @@ impl Owner {
             .application_name("undolog-owner")
             .options([("lock_timeout", "10000"), ("statement_timeout", "60000")]);
         let mut conn = options.connect().await?;
-        sqlx::raw_sql("SET ROLE undolog_owner; SET search_path = public, pg_temp")
-            .execute(&mut conn)
-            .await?;
+        conn.execute("SET ROLE undolog_owner; SET search_path = public, pg_temp").await?;
         Ok(Self { conn })
     }
 

@@ -1,0 +1,190 @@
+//! One admitted call: its caller, its message and its deadline; and what every handler shares.
+
+use std::{
+    collections::HashMap,
+    future::Future,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use tokio::{sync::Semaphore, time::Instant};
+use tokio_util::sync::CancellationToken;
+use tonic::{Request, Status, metadata::MetadataMap};
+use undolog_core::{
+    reason::{Reason, Refusal},
+    role::Role,
+};
+use undolog_store::{Caller, Step, StepError, Store, guard, owner::Owner};
+use uuid::Uuid;
+
+use crate::{
+    bell::Bells,
+    convert::NamesOrg,
+    gate::{Admitted, Presented},
+    hub::Hub,
+    options::DevMode,
+    status,
+};
+
+/// Who acts in development without a key.
+const DEV_PRINCIPAL: &str = "dev";
+/// A proxy says with this metadata that it passes another caller's request on.
+const VIA: &str = "x-undolog-via";
+/// The header of the documented HTTP face that names the session.
+const SESSION_HEADER: &str = "x-undolog-session-id";
+/// Event streams that one engine serves at once.
+const STREAMS_MAX: usize = 256;
+
+/// What the handlers share.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    pub(crate) store: Store,
+    pub(crate) hub: Arc<Hub>,
+    pub(crate) bells: Arc<Bells>,
+    pub(crate) stop: CancellationToken,
+    pub(crate) streams: Arc<Semaphore>,
+    dev: Option<DevMode>,
+    dev_orgs: Mutex<HashMap<String, Uuid>>,
+}
+
+/// An admitted call.
+#[derive(Debug)]
+pub(crate) struct Call<T> {
+    pub(crate) caller: Caller,
+    pub(crate) message: T,
+    pub(crate) deadline: Instant,
+}
+
+/// Whether a text names this organisation: by uuid, by slug, or not at all.
+pub(crate) fn names(named: &str, org_id: Uuid, slug: &str) -> bool {
+    !guard!("gate.org")
+        || named.is_empty()
+        || named == slug
+        || Uuid::parse_str(named).is_ok_and(|id| id == org_id)
+}
+
+impl Engine {
+    pub(crate) fn new(store: Store, dev: Option<DevMode>, stop: CancellationToken) -> Self {
+        Self {
+            store,
+            hub: Arc::default(),
+            bells: Arc::default(),
+            stop,
+            streams: Arc::new(Semaphore::new(STREAMS_MAX)),
+            dev,
+            dev_orgs: Mutex::default(),
+        }
+    }
+
+    /// In development mode agents may register what administrators may.
+    pub(crate) fn is_dev(&self) -> bool {
+        self.dev.is_some()
+    }
+
+    /// Takes a request in: who calls, in which organisation, and that the request names no other.
+    pub(crate) async fn accept<T: NamesOrg>(&self, request: Request<T>) -> Result<Call<T>, Status> {
+        let (metadata, extensions, message) = request.into_parts();
+        // Without the gate's word nothing is served, whatever else was mounted.
+        let Some(admitted) = extensions.get::<Admitted>() else {
+            return Err(status::of_reason(Reason::Unauthenticated));
+        };
+        check_session(&metadata, message.session())?;
+        let via_proxy = metadata.get(VIA).is_some_and(|value| value == "proxy");
+        let caller = match &admitted.presented {
+            Presented::Key(identity) => {
+                if !names(message.org(), identity.org_id, &identity.org_slug) {
+                    return Err(status::of_reason(Reason::OrgMismatch));
+                }
+                Caller {
+                    org_id: identity.org_id,
+                    principal: identity.principal.clone(),
+                    role: identity.role,
+                    via_proxy: via_proxy || identity.role == Role::Executor,
+                }
+            }
+            Presented::Dev => Caller {
+                org_id: self.dev_org(dev_org_named(&metadata, message.org())?).await?,
+                principal: DEV_PRINCIPAL.to_owned(),
+                role: Role::Admin,
+                via_proxy,
+            },
+        };
+        Ok(Call { caller, message, deadline: admitted.deadline })
+    }
+
+    /// The organisation that a caller without a key names; a new slug makes one.
+    async fn dev_org(&self, named: &str) -> Result<Uuid, Status> {
+        let Some(dev) = &self.dev else {
+            return Err(status::of_reason(Reason::Unauthenticated));
+        };
+        let named = if named.is_empty() { dev.default_org.as_str() } else { named };
+        let known =
+            self.dev_orgs.lock().unwrap_or_else(PoisonError::into_inner).get(named).copied();
+        if let Some(org_id) = known {
+            return Ok(org_id);
+        }
+        let org_id = make_dev_org(dev, named).await.map_err(|error| status::of_error(&error))?;
+        let mut orgs = self.dev_orgs.lock().unwrap_or_else(PoisonError::into_inner);
+        orgs.insert(named.to_owned(), org_id);
+        Ok(org_id)
+    }
+
+    /// Runs a step to its end and answers what it decided.
+    pub(crate) async fn run<S: Step>(&self, step: S) -> Result<S::Reply, Status> {
+        self.store.run(step).await.map_err(|error| status::of_error(&error))
+    }
+
+    /// Reads in a task of its own: a caller that goes away must not cost a connection.
+    pub(crate) async fn read<F, T>(&self, reading: F) -> Result<T, Status>
+    where
+        F: Future<Output = Result<T, StepError>> + Send + 'static,
+        T: Send + 'static,
+    {
+        let answered = tokio::spawn(reading).await.unwrap_or(Err(StepError::Interrupted));
+        answered.map_err(|error| status::of_error(&error))
+    }
+}
+
+async fn make_dev_org(dev: &DevMode, named: &str) -> Result<Uuid, StepError> {
+    let mut owner = Owner::connect(&dev.owner_url).await?;
+    let org = match Uuid::parse_str(named) {
+        Ok(_) => owner.org(named).await,
+        Err(_) => owner.ensure_org(named).await,
+    };
+    owner.close().await?;
+    Ok(org?.org_id)
+}
+
+fn dev_org_named<'a>(metadata: &'a MetadataMap, in_body: &'a str) -> Result<&'a str, Status> {
+    let in_header = metadata.get("x-undolog-org-id").and_then(|value| value.to_str().ok());
+    match in_header.map(str::trim).filter(|named| !named.is_empty()) {
+        None => Ok(in_body),
+        Some(named) if in_body.is_empty() || in_body == named => Ok(named),
+        Some(_) => Err(status::of_reason(Reason::OrgMismatch)),
+    }
+}
+
+fn check_session(metadata: &MetadataMap, in_body: &str) -> Result<(), Status> {
+    let Some(value) = metadata.get(SESSION_HEADER) else { return Ok(()) };
+    let named = value.to_str().unwrap_or("\u{fffd}").trim();
+    if named.is_empty() || in_body.is_empty() || named.eq_ignore_ascii_case(in_body) {
+        return Ok(());
+    }
+    let message = "the session of the header is not the session of the request";
+    Err(status::of_refusal(&Refusal::because(Reason::InvalidArgument, message)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_organisation_is_named_by_uuid_or_slug_or_not_at_all() {
+        let id = Uuid::from_u128(5);
+        for good in ["", "acme", &id.to_string(), &id.simple().to_string()] {
+            assert!(names(good, id, "acme"), "{good}");
+        }
+        for bad in ["other", "ACME", &Uuid::from_u128(6).to_string(), " "] {
+            assert!(!names(bad, id, "acme"), "{bad}");
+        }
+    }
+}

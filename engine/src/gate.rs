@@ -1,0 +1,313 @@
+//! The gate: every request of every service passes it, and what is not listed is refused.
+//!
+//! It answers who calls, whether this role may call this at all, and until when. The organisation
+//! comes from the key alone; that a request names no other one is checked where its body is read.
+
+use std::{
+    future::Future,
+    net::IpAddr,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use http::{HeaderMap, Request, Response, header::AUTHORIZATION};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::Instant,
+};
+use tonic::{Code, Status, body::Body, transport::server::TcpConnectInfo};
+use tower_layer::Layer;
+use tower_service::Service;
+use undolog_core::{
+    limits::REQUEST_DEADLINE_MS,
+    reason::{Reason, Refusal},
+    role::{Rpc, allows},
+};
+use undolog_store::{
+    auth::{Authenticator, Identity},
+    guard,
+};
+
+use crate::status;
+
+/// Requests that one engine works on at once, those that wait for an effect included.
+const IN_FLIGHT_MAX: usize = 4_096;
+
+/// What anybody may call: whether this server is healthy, and which services it has.
+const PUBLIC: &[&str] = &[
+    "/grpc.health.v1.Health/Check",
+    "/grpc.health.v1.Health/List",
+    "/grpc.health.v1.Health/Watch",
+    "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+    "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+];
+
+/// The header of a key; `authorization: Bearer` is the other way.
+const API_KEY: http::HeaderName = http::HeaderName::from_static("x-api-key");
+
+/// Who calls, as the gate found out.
+#[derive(Debug, Clone)]
+pub(crate) enum Presented {
+    /// The owner of a key.
+    Key(Arc<Identity>),
+    /// A caller without a key, in development mode.
+    Dev,
+}
+
+/// What the gate tells the services about a request that it let in.
+#[derive(Debug, Clone)]
+pub(crate) struct Admitted {
+    pub(crate) presented: Presented,
+    pub(crate) deadline: Instant,
+}
+
+/// Puts the gate before every service.
+#[derive(Debug, Clone)]
+pub(crate) struct GateLayer {
+    keeper: Arc<Keeper>,
+}
+
+#[derive(Debug)]
+struct Keeper {
+    authenticator: Authenticator,
+    dev: bool,
+    in_flight: Arc<Semaphore>,
+}
+
+impl GateLayer {
+    /// A gate that lets in owners of keys and, in development, everybody.
+    pub(crate) fn new(authenticator: Authenticator, dev: bool) -> Self {
+        let in_flight = Arc::new(Semaphore::new(IN_FLIGHT_MAX));
+        Self { keeper: Arc::new(Keeper { authenticator, dev, in_flight }) }
+    }
+}
+
+impl<S> Layer<S> for GateLayer {
+    type Service = Gate<S>;
+
+    fn layer(&self, inner: S) -> Gate<S> {
+        Gate { inner, keeper: Arc::clone(&self.keeper) }
+    }
+}
+
+/// The gate before one service.
+#[derive(Debug, Clone)]
+pub(crate) struct Gate<S> {
+    inner: S,
+    keeper: Arc<Keeper>,
+}
+
+impl<S> Service<Request<Body>> for Gate<S>
+where
+    S: Service<Request<Body>, Response = Response<Body>> + Clone + Send + 'static,
+    S::Future: Send,
+{
+    type Response = Response<Body>;
+    type Error = S::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, S::Error>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        // The clone takes over the readiness that was polled.
+        let clone = self.inner.clone();
+        let inner = std::mem::replace(&mut self.inner, clone);
+        let keeper = Arc::clone(&self.keeper);
+        Box::pin(async move { keeper.pass(inner, request).await })
+    }
+}
+
+impl Keeper {
+    async fn pass<S>(
+        &self,
+        mut inner: S,
+        mut request: Request<Body>,
+    ) -> Result<Response<Body>, S::Error>
+    where
+        S: Service<Request<Body>, Response = Response<Body>>,
+    {
+        if PUBLIC.contains(&request.uri().path()) {
+            return inner.call(request).await;
+        }
+        let began = Instant::now();
+        let deadline = began + time_left(request.headers());
+        let rpc = Rpc::from_path(request.uri().path());
+        let name = rpc.map_or("unknown", Rpc::as_str);
+        let peer = peer(&request);
+        let response = match self.admit(rpc, request.headers(), peer).await {
+            Ok((presented, permit)) => {
+                request.extensions_mut().insert(Admitted { presented, deadline });
+                let answered = tokio::time::timeout_at(deadline, inner.call(request)).await;
+                drop(permit);
+                match answered {
+                    Ok(response) => response?,
+                    Err(_) => status::of_reason(Reason::DeadlineExceeded).into_http(),
+                }
+            }
+            Err(status) => status.into_http(),
+        };
+        record(name, began.elapsed(), &response);
+        Ok(response)
+    }
+
+    async fn admit(
+        &self,
+        rpc: Option<Rpc>,
+        headers: &HeaderMap,
+        peer: Option<IpAddr>,
+    ) -> Result<(Presented, OwnedSemaphorePermit), Status> {
+        let presented = self.who(headers, peer).await?;
+        // Nothing that is not in the table exists, whatever else was mounted.
+        let rpc = rpc.ok_or_else(|| Status::new(Code::Unimplemented, "there is no such call"))?;
+        if let Presented::Key(identity) = &presented {
+            check_org(headers, identity)?;
+            if guard!("gate.role") && !allows(identity.role, rpc) {
+                let refusal = Refusal::new(Reason::PermissionDenied)
+                    .with("role", identity.role)
+                    .with("rpc", rpc);
+                return Err(status::of_refusal(&refusal));
+            }
+        }
+        let permit = Arc::clone(&self.in_flight).try_acquire_owned().map_err(|_| {
+            let full = "this engine works on as many requests as it may";
+            status::of_refusal(&Refusal::because(Reason::Unavailable, full))
+        })?;
+        Ok((presented, permit))
+    }
+
+    async fn who(&self, headers: &HeaderMap, peer: Option<IpAddr>) -> Result<Presented, Status> {
+        let Some(key) = presented_key(headers)? else {
+            if self.dev {
+                return Ok(Presented::Dev);
+            }
+            return Err(status::of_reason(Reason::Unauthenticated));
+        };
+        let identity = self
+            .authenticator
+            .authenticate(key, peer)
+            .await
+            .map_err(|error| status::of_error(&error))?;
+        match identity {
+            Some(identity) => Ok(Presented::Key(Arc::new(identity))),
+            None => Err(status::of_reason(Reason::Unauthenticated)),
+        }
+    }
+}
+
+/// The key of `x-api-key` or of `authorization: Bearer`; empty headers count as none. Two keys that
+/// differ are refused: it would be a guess which of them is meant.
+fn presented_key(headers: &HeaderMap) -> Result<Option<&str>, Status> {
+    let refused = || status::of_reason(Reason::Unauthenticated);
+    let texts = |name: http::HeaderName| {
+        let values = headers.get_all(name).iter();
+        values.map(|value| value.to_str().map(str::trim).map_err(|_| refused()))
+    };
+    let plain = texts(API_KEY).collect::<Result<Vec<_>, _>>()?;
+    let bearers = texts(AUTHORIZATION).collect::<Result<Vec<_>, _>>()?;
+    let plain = plain.into_iter();
+    let bearers = bearers.into_iter().map(|value| match value.split_once(' ') {
+        Some((scheme, key)) if scheme.eq_ignore_ascii_case("bearer") => key.trim(),
+        // Another scheme is a credential that we do not know, not none.
+        _ => value,
+    });
+    let mut keys = plain.chain(bearers).filter(|key| !key.is_empty());
+    let first = keys.next();
+    if keys.any(|key| Some(key) != first) {
+        return Err(refused());
+    }
+    Ok(first)
+}
+
+/// The header of the documented HTTP face names the organisation too; it must be the key's.
+fn check_org(headers: &HeaderMap, identity: &Identity) -> Result<(), Status> {
+    for value in headers.get_all("x-undolog-org-id") {
+        let named = value.to_str().unwrap_or("\u{fffd}").trim();
+        if !crate::call::names(named, identity.org_id, &identity.org_slug) {
+            return Err(status::of_reason(Reason::OrgMismatch));
+        }
+    }
+    Ok(())
+}
+
+fn peer(request: &Request<Body>) -> Option<IpAddr> {
+    let connection = request.extensions().get::<TcpConnectInfo>()?;
+    connection.remote_addr().map(|address| address.ip())
+}
+
+/// The caller's `grpc-timeout`, at most ours.
+fn time_left(headers: &HeaderMap) -> Duration {
+    let ours = Duration::from_millis(REQUEST_DEADLINE_MS);
+    let asked = headers.get("grpc-timeout").and_then(|value| value.to_str().ok()).and_then(timeout);
+    asked.map_or(ours, |asked| asked.min(ours))
+}
+
+/// A `grpc-timeout`: up to eight digits and a unit.
+fn timeout(text: &str) -> Option<Duration> {
+    let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    if digits.is_empty() || digits.len() > 8 || !digits.bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    let count: u64 = digits.parse().ok()?;
+    match unit {
+        "H" => Some(Duration::from_secs(count * 3_600)),
+        "M" => Some(Duration::from_secs(count * 60)),
+        "S" => Some(Duration::from_secs(count)),
+        "m" => Some(Duration::from_millis(count)),
+        "u" => Some(Duration::from_micros(count)),
+        "n" => Some(Duration::from_nanos(count)),
+        _ => None,
+    }
+}
+
+fn record(rpc: &'static str, took: Duration, response: &Response<Body>) {
+    let code = response.extensions().get::<Status>().map_or(Code::Ok, Status::code);
+    let code = format!("{code:?}");
+    metrics::counter!("undolog_rpc_total", "rpc" => rpc, "code" => code).increment(1);
+    metrics::histogram!("undolog_rpc_duration_seconds", "rpc" => rpc).record(took.as_secs_f64());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in pairs {
+            headers.append(*name, http::HeaderValue::from_static(value));
+        }
+        headers
+    }
+
+    #[test]
+    fn a_key_comes_by_either_header_and_only_one_key() {
+        let key = |pairs: &[(&'static str, &'static str)]| {
+            presented_key(&headers(pairs)).map(|key| key.map(str::to_owned)).map_err(|s| s.code())
+        };
+        assert_eq!(key(&[]), Ok(None));
+        assert_eq!(key(&[("x-api-key", ""), ("authorization", " ")]), Ok(None));
+        assert_eq!(key(&[("x-api-key", "k")]), Ok(Some("k".to_owned())));
+        assert_eq!(key(&[("authorization", "Bearer k")]), Ok(Some("k".to_owned())));
+        assert_eq!(
+            key(&[("authorization", "bearer k"), ("x-api-key", "k")]),
+            Ok(Some("k".to_owned()))
+        );
+        let refused = Err(Code::Unauthenticated);
+        assert_eq!(key(&[("authorization", "Bearer k"), ("x-api-key", "other")]), refused);
+        assert_eq!(key(&[("authorization", "Basic dTpw")]), Ok(Some("Basic dTpw".to_owned())));
+    }
+
+    #[test]
+    fn deadlines_are_read_and_bounded() {
+        let left = |value: &'static str| time_left(&headers(&[("grpc-timeout", value)]));
+        assert_eq!(left("250m"), Duration::from_millis(250));
+        assert_eq!(left("1S"), Duration::from_secs(1));
+        assert_eq!(left("99999999H"), Duration::from_secs(30));
+        for bad in ["", "m", "S1", "123456789S", "1x", "-1S", "1é"] {
+            assert_eq!(timeout(bad), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! `/health`, `/ready` and `/metrics` for probes and scrapers.
+
+use std::sync::Arc;
+
+use axum::{
+    Router,
+    extract::State,
+    http::{StatusCode, header::CONTENT_TYPE},
+    response::{IntoResponse, Response},
+    routing::get,
+};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use undolog_store::service;
+
+use crate::{call::Engine, telemetry, tick::Ticks};
+
+struct Probed {
+    engine: Arc<Engine>,
+    ticks: Arc<Ticks>,
+}
+
+/// Serves until the engine stops.
+pub(crate) async fn serve(
+    listener: TcpListener,
+    engine: Arc<Engine>,
+    ticks: Arc<Ticks>,
+    stopped: CancellationToken,
+) -> Result<(), std::io::Error> {
+    let routes = Router::new()
+        .route("/health", get(health))
+        .route("/ready", get(ready))
+        .route("/metrics", get(metrics))
+        .with_state(Arc::new(Probed { engine, ticks }));
+    axum::serve(listener, routes).with_graceful_shutdown(stopped.cancelled_owned()).await
+}
+
+/// The process lives. It does not ask the journal: a journal that is away must not restart engines.
+async fn health() -> &'static str {
+    "ok\n"
+}
+
+/// Calls are welcome: the last tick got through, and no shutdown has begun.
+async fn ready(State(probed): State<Arc<Probed>>) -> (StatusCode, &'static str) {
+    if probed.engine.stop.is_cancelled() {
+        return (StatusCode::SERVICE_UNAVAILABLE, "stopping\n");
+    }
+    if !probed.ticks.is_fresh() {
+        return (StatusCode::SERVICE_UNAVAILABLE, "the journal does not answer\n");
+    }
+    (StatusCode::OK, "ready\n")
+}
+
+async fn metrics(State(probed): State<Arc<Probed>>) -> Response {
+    let Some(handle) = telemetry::handle() else {
+        return (StatusCode::NOT_FOUND, "metrics are recorded elsewhere\n").into_response();
+    };
+    let (connections, idle) = service::connections(&probed.engine.store);
+    metrics::gauge!("undolog_pool_connections").set(f64::from(connections));
+    metrics::gauge!("undolog_pool_idle").set(u32::try_from(idle).map_or(f64::MAX, f64::from));
+    let waiting = u32::try_from(probed.engine.hub.waiting()).unwrap_or(u32::MAX);
+    metrics::gauge!("undolog_waiting_calls").set(f64::from(waiting));
+    handle.run_upkeep();
+    let text_form = [(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")];
+    (text_form, handle.render()).into_response()
+}

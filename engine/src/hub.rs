@@ -1,0 +1,179 @@
+//! Calls that wait for their effect. A waiter holds no connection: it is woken by a report in this
+//! process, else by one batched look of the whole engine at every effect that is waited for.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+use undolog_store::{
+    Store,
+    read::{Waited, waited},
+};
+use uuid::Uuid;
+
+/// How often the engine looks at the effects that are waited for.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// Effects that one look asks for in one query.
+const LOOK_MAX: usize = 500;
+
+/// What a waiter waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Until {
+    /// The grant that is out ends, however it does.
+    GrantEnds,
+    /// The approval is decided.
+    Decided,
+}
+
+impl Until {
+    fn is_over(self, now: &Waited) -> bool {
+        match self {
+            Self::GrantEnds => !now.is_granted,
+            Self::Decided => now.state != "pending",
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Waiter {
+    org_id: Uuid,
+    effect_id: Uuid,
+    until: Until,
+    woken: Arc<Notify>,
+}
+
+/// Every waiting call of this engine.
+#[derive(Debug, Default)]
+pub(crate) struct Hub {
+    waiters: Mutex<HashMap<u64, Waiter>>,
+    next: AtomicU64,
+}
+
+/// A place in the hub; it is left when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    hub: Arc<Hub>,
+    number: u64,
+    woken: Arc<Notify>,
+}
+
+impl Waiting {
+    /// Waits for the change.
+    pub(crate) async fn changed(&self) {
+        self.woken.notified().await;
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.hub.lock().remove(&self.number);
+    }
+}
+
+impl Hub {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<u64, Waiter>> {
+        self.waiters.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts to wait. A change before this moment is seen by the engine's next look.
+    pub(crate) fn wait(self: &Arc<Self>, org_id: Uuid, effect_id: Uuid, until: Until) -> Waiting {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let woken = Arc::new(Notify::new());
+        let waiter = Waiter { org_id, effect_id, until, woken: Arc::clone(&woken) };
+        self.lock().insert(number, waiter);
+        Waiting { hub: Arc::clone(self), number, woken }
+    }
+
+    /// This effect changed just now, in this process.
+    pub(crate) fn wake(&self, effect_id: Uuid) {
+        for waiter in self.lock().values().filter(|waiter| waiter.effect_id == effect_id) {
+            // One permit is kept, so a waiter that is not polled yet hears it too.
+            waiter.woken.notify_one();
+        }
+    }
+
+    /// How many calls wait.
+    pub(crate) fn waiting(&self) -> usize {
+        self.lock().len()
+    }
+
+    fn waited_for(&self) -> HashMap<Uuid, Vec<Uuid>> {
+        let mut by_org: HashMap<Uuid, Vec<Uuid>> = HashMap::new();
+        for waiter in self.lock().values() {
+            by_org.entry(waiter.org_id).or_default().push(waiter.effect_id);
+        }
+        for effects in by_org.values_mut() {
+            effects.sort_unstable();
+            effects.dedup();
+        }
+        by_org
+    }
+
+    fn seen(&self, now: &Waited) {
+        let waiters = self.lock();
+        let over = waiters
+            .values()
+            .filter(|waiter| waiter.effect_id == now.effect_id && waiter.until.is_over(now));
+        over.for_each(|waiter| waiter.woken.notify_one());
+    }
+
+    /// Looks at every effect that is waited for until the engine stops: one query per organisation
+    /// and look, however many calls wait.
+    pub(crate) async fn look(self: Arc<Self>, store: Store, stop: CancellationToken) {
+        let mut every = tokio::time::interval(LOOK_EVERY);
+        every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                _ = every.tick() => {}
+            }
+            for (org_id, effects) in self.waited_for() {
+                for some in effects.chunks(LOOK_MAX) {
+                    match waited(&store, org_id, some).await {
+                        Ok(found) => found.iter().for_each(|now| self.seen(now)),
+                        Err(error) => tracing::debug!(error = %error, "a look was not answered"),
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn now(effect_id: Uuid, state: &str, is_granted: bool) -> Waited {
+        Waited { effect_id, state: state.to_owned(), attempt: 1, is_granted }
+    }
+
+    #[tokio::test]
+    async fn waiters_are_woken_by_what_they_wait_for_and_leave_when_dropped() {
+        let hub = Arc::new(Hub::default());
+        let effect = Uuid::from_u128(7);
+        let granted = hub.wait(Uuid::nil(), effect, Until::GrantEnds);
+        let decided = hub.wait(Uuid::nil(), effect, Until::Decided);
+        assert_eq!(hub.waited_for()[&Uuid::nil()], [effect]);
+        hub.seen(&now(effect, "pending", true));
+        hub.seen(&now(Uuid::nil(), "committed", false));
+        for waiting in [&granted, &decided] {
+            let changed = waiting.changed();
+            tokio::pin!(changed);
+            assert!(futures::poll!(changed).is_pending());
+        }
+        hub.seen(&now(effect, "committed", false));
+        granted.changed().await;
+        decided.changed().await;
+        hub.wake(effect);
+        granted.changed().await;
+        drop((granted, decided));
+        assert_eq!(hub.waiting(), 0);
+    }
+}

@@ -1,0 +1,120 @@
+//! WatchEvents: what happened, then what happens.
+
+use std::{
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use futures::Stream;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tonic::Status;
+use undolog_core::reason::{Reason, Refusal};
+use undolog_proto::v1;
+use undolog_store::{
+    Store,
+    watch::{Watch, WatchRequest, WatchedEvent},
+};
+
+use super::shown;
+use crate::{
+    bell::Listener,
+    call::{Call, Engine},
+    convert::optional_uuid,
+    status,
+};
+
+/// How often a follower looks when nothing in this process rang.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// The shortest time between two looks of one follower, however often it is rung.
+const LOOK_PAUSE: Duration = Duration::from_millis(20);
+/// Events on their way to one follower.
+const BUFFERED: usize = 64;
+
+/// The stream of one follower. It ends its reader when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Events {
+    events: mpsc::Receiver<Result<v1::Event, Status>>,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Stream for Events {
+    type Item = Result<v1::Event, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.events.poll_recv(cx)
+    }
+}
+
+pub(super) async fn run(
+    engine: &Arc<Engine>,
+    call: Call<v1::WatchEventsRequest>,
+) -> Result<Events, Status> {
+    let request = call.message;
+    let wanted = WatchRequest {
+        session_id: optional_uuid("session_id", &request.session_id)?,
+        cursor: request.cursor,
+        from_now: request.from_now,
+    };
+    let place = Arc::clone(&engine.streams).try_acquire_owned().map_err(|_| {
+        let full = "this engine serves as many event streams as it may";
+        status::of_refusal(&Refusal::because(Reason::Unavailable, full))
+    })?;
+    let store = engine.store.clone();
+    let opening = async move { Watch::open(&store, &call.caller, &wanted).await };
+    let watch = engine.read(opening).await?;
+    let (sender, events) = mpsc::channel(BUFFERED);
+    let bell = engine.bells.listen(watch.session_id().unwrap_or(watch.org_id()));
+    let follower = Follower { engine: Arc::clone(engine), watch, sender, bell };
+    tokio::spawn(follower.read(request.follow));
+    Ok(Events { events, _place: place })
+}
+
+/// Reads on for one stream.
+struct Follower {
+    engine: Arc<Engine>,
+    watch: Watch,
+    sender: mpsc::Sender<Result<v1::Event, Status>>,
+    bell: Listener,
+}
+
+impl Follower {
+    async fn read(mut self, follow: bool) {
+        loop {
+            let events = match next(&mut self.watch, &self.engine.store).await {
+                Ok(events) => events,
+                Err(status) => {
+                    // The follower may be gone; then nobody is left to hear it.
+                    let _ = self.sender.send(Err(status)).await;
+                    return;
+                }
+            };
+            let is_all = events.is_empty();
+            for event in events {
+                if self.sender.send(Ok(shown::event(event))).await.is_err() {
+                    return;
+                }
+            }
+            if is_all && (!follow || !self.pause().await) {
+                return;
+            }
+        }
+    }
+
+    /// Waits for more to come; false when the stream is over.
+    async fn pause(&self) -> bool {
+        tokio::select! {
+            () = self.sender.closed() => return false,
+            () = self.engine.stop.cancelled() => return false,
+            () = tokio::time::sleep(LOOK_EVERY) => return true,
+            () = self.bell.rung() => {}
+        }
+        tokio::time::sleep(LOOK_PAUSE).await;
+        true
+    }
+}
+
+async fn next(watch: &mut Watch, store: &Store) -> Result<Vec<WatchedEvent>, Status> {
+    watch.next(store).await.map_err(|error| status::of_error(&error))
+}
