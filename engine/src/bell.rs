@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, futures::Notified};
 use uuid::Uuid;
 
 /// Bells by subject: an organisation or a session. Only subjects that somebody follows are kept.
@@ -42,9 +42,9 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    /// Waits for the next ring.
-    pub(crate) async fn rung(&self) {
-        self.bell.notified().await;
+    /// Waits for the next ring after this call, whenever the answer is first polled.
+    pub(crate) fn rung(&self) -> Notified<'_> {
+        self.bell.notified()
     }
 }
 
@@ -69,11 +69,16 @@ mod tests {
         let bells = Arc::new(Bells::default());
         let (one, two) = (Uuid::from_u128(1), Uuid::from_u128(2));
         let listener = bells.listen(one);
+        {
+            let heard = listener.rung();
+            tokio::pin!(heard);
+            bells.ring(&[two]);
+            assert!(futures::poll!(&mut heard).is_pending());
+            bells.ring(&[one]);
+            heard.await;
+        }
+        // A ring before the first poll counts too.
         let heard = listener.rung();
-        tokio::pin!(heard);
-        assert!(futures::poll!(&mut heard).is_pending());
-        bells.ring(&[two]);
-        assert!(futures::poll!(&mut heard).is_pending());
         bells.ring(&[one]);
         heard.await;
         drop(listener);

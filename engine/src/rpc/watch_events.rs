@@ -80,38 +80,37 @@ struct Follower {
 }
 
 impl Follower {
-    async fn read(mut self, follow: bool) {
+    async fn read(self, follow: bool) {
+        let Self { engine, mut watch, sender, bell } = self;
         loop {
-            let events = match next(&mut self.watch, &self.engine.store).await {
+            // What rings from here on is not in what is read next, or is read twice as nothing.
+            let rung = bell.rung();
+            let events = match next(&mut watch, &engine.store).await {
                 Ok(events) => events,
                 Err(status) => {
                     // The follower may be gone; then nobody is left to hear it.
-                    let _ = self.sender.send(Err(status)).await;
+                    let _ = sender.send(Err(status)).await;
                     return;
                 }
             };
             let is_all = events.is_empty();
             for event in events {
-                if self.sender.send(Ok(shown::event(event))).await.is_err() {
+                if sender.send(Ok(shown::event(event))).await.is_err() {
                     return;
                 }
             }
-            if is_all && (!follow || !self.pause().await) {
+            if is_all && !follow {
                 return;
             }
+            if is_all {
+                tokio::select! {
+                    () = sender.closed() => return,
+                    () = engine.stop.cancelled() => return,
+                    () = tokio::time::sleep(LOOK_EVERY) => {}
+                    () = rung => tokio::time::sleep(LOOK_PAUSE).await,
+                }
+            }
         }
-    }
-
-    /// Waits for more to come; false when the stream is over.
-    async fn pause(&self) -> bool {
-        tokio::select! {
-            () = self.sender.closed() => return false,
-            () = self.engine.stop.cancelled() => return false,
-            () = tokio::time::sleep(LOOK_EVERY) => return true,
-            () = self.bell.rung() => {}
-        }
-        tokio::time::sleep(LOOK_PAUSE).await;
-        true
     }
 }
 
