@@ -14,6 +14,9 @@ pub fn binary() -> PathBuf {
     path
 }
 
+/// What compensations of the tests may reach: the witness, and a host that does not exist.
+const ALLOWED: &str = "127.0.0.0/8,no-such-host.invalid:80";
+
 /// A port that nobody listens on now.
 pub(crate) fn free_address() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
@@ -116,6 +119,7 @@ impl Worker {
         let mut spec = Spec::new("worker", binary())
             .args(["worker", "--http-listen"])
             .args([http.to_string()])
+            .args(["--allow-egress", ALLOWED])
             .args(options.arguments)
             .env("DATABASE_URL", database_url);
         for (name, value) in options.environment {

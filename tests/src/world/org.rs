@@ -1,12 +1,8 @@
 //! An organisation and its keys, made as the owner makes them.
 
-use std::sync::atomic::{AtomicU32, Ordering};
-
 use sha2::{Digest, Sha256};
 use sqlx::PgPool;
 use uuid::Uuid;
-
-static NEXT: AtomicU32 = AtomicU32::new(1);
 
 /// An organisation.
 #[derive(Clone, Debug)]
@@ -32,8 +28,9 @@ impl Org {
 
     /// Makes a key and returns its text.
     pub async fn key(&self, pool: &PgPool, role: &str, principal: &str) -> String {
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let key = format!("test_{role}_{number}_{}", Uuid::new_v4().simple());
+        // The form of every key: the prefix and 24 random bytes.
+        let random = format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple());
+        let key = format!("ulk_{}", &random[..48]);
         sqlx::query(
             "INSERT INTO undolog_api_keys (org_id, key_hash, key_hint, role, principal)
              VALUES ($1, $2, $3, $4, $5)",

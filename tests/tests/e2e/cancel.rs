@@ -14,7 +14,7 @@ const CALLS: u32 = 1000;
 async fn a_thousand_cancelled_calls_leave_no_transaction_and_lose_no_write() {
     let mut world = World::without_servers().await;
     let options = EngineOptions {
-        arguments: vec!["--connections".to_owned(), "2".to_owned()],
+        arguments: vec!["--database-connections".to_owned(), "2".to_owned()],
         ..EngineOptions::default()
     };
     world.add_engine(options).await;

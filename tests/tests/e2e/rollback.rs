@@ -136,7 +136,9 @@ async fn a_rollback_waits_for_live_grants_and_undoes_what_they_did() {
     // The walk has not begun: the grant is live. Its report makes the rollback due.
     assert!(world.witness.calls_to("/undo/").is_empty());
     let result = agent.execute("charge", &live.effect_id, &json!({"n": 2})).await;
-    agent.commit(&live.effect_id, &result).await.unwrap();
+    // It is recorded, and the caller hears what became of its session.
+    let told = agent.commit(&live.effect_id, &result).await.unwrap_err();
+    assert_eq!(reason_of(&told), "SESSION_COMPENSATING");
     agent.wait_state("compensated", SOON).await;
     assert!(world.witness.objects().is_empty());
     assert_eq!(world.witness.calls_to("/undo/")[0].path, "/undo/charge/charge-1");
