@@ -7,6 +7,10 @@ use undolog_store::migrate::{ROLES, Source, migrate, status};
 
 use crate::kit::{Server, run, until};
 
+/// A migration waits for a lock.
+const QUEUED: &str = "SELECT count(*) > 0 FROM pg_stat_activity
+    WHERE application_name = 'undolog-migrate' AND wait_event_type = 'Lock'";
+
 /// Both sources are complete, each migration once, and the runtime roles may start.
 async fn assert_complete(server: &Server, database: &str) {
     let status = status(&server.url(database)).await.unwrap();
@@ -66,6 +70,20 @@ async fn databases_of_one_cluster_may_be_migrated_at_once() {
     for name in &names {
         assert_complete(&server, name).await;
     }
+}
+
+#[tokio::test]
+async fn a_role_that_another_migration_is_making_is_taken_as_made() {
+    let server = Server::start("race-role");
+    let mut other = server.connect("postgres").await;
+    run(&mut other, "BEGIN; CREATE ROLE undolog_worker NOLOGIN").await;
+    let url = server.url("postgres");
+    let waiting = tokio::spawn(async move { migrate(&url).await });
+    until(&mut server.connect("postgres").await, QUEUED, true).await;
+    run(&mut other, "COMMIT").await;
+    let report = waiting.await.unwrap().unwrap();
+    assert!(!report.roles_created.contains(&"undolog_worker".to_owned()), "{report:?}");
+    assert_complete(&server, "postgres").await;
 }
 
 #[tokio::test]
@@ -163,11 +181,9 @@ async fn a_busy_table_is_let_go_and_tried_again() {
     let url = server.url("postgres");
     let waiting = tokio::spawn(async move { migrate(&url).await });
     let mut watcher = server.connect("postgres").await;
-    let queued = "SELECT count(*) > 0 FROM pg_stat_activity
-                  WHERE application_name = 'undolog-migrate' AND wait_event_type = 'Lock'";
-    until(&mut watcher, queued, true).await;
+    until(&mut watcher, QUEUED, true).await;
     // It gives up its place in the queue, in which everybody would stand behind it, and comes back.
-    until(&mut watcher, queued, false).await;
+    until(&mut watcher, QUEUED, false).await;
     run(&mut holder, "ROLLBACK").await;
     let report = waiting.await.unwrap().unwrap();
     assert_eq!(report.applied.len(), 1, "{report:?}");
