@@ -575,6 +575,8 @@ GRANT UPDATE (registry_epoch) ON undolog_orgs TO undolog_app;
 GRANT SELECT ON undolog_service, undolog_cluster, undolog_schedules TO undolog_app, undolog_worker;
 GRANT INSERT, UPDATE ON undolog_service TO undolog_app;
 GRANT UPDATE ON undolog_schedules TO undolog_worker;
+-- A late commit found by the walk can need a new entry; a lost session's approvals are voided.
+GRANT INSERT ON undolog_undo_stack, undolog_approval_events TO undolog_worker;
 
 -- ------------------------------------------------------------------ undolog_auth
 

@@ -33,8 +33,7 @@ pub(super) async fn give_up(
     let waits =
         matches!(reason, DeadLetterReason::MissingResult | DeadLetterReason::OutcomeUnknown);
     if !waits && entry.attempt == effect.attempt {
-        fail_effect(session, effect)?;
-        effects::save(tx, effect).await?;
+        fail_effect(tx, session, effect).await?;
     }
     let about = About {
         effect_id: entry.effect_id,
@@ -51,15 +50,20 @@ pub(super) async fn give_up(
     Ok(())
 }
 
-fn fail_effect(session: &mut LockedSession, effect: &mut EffectRow) -> Result<(), StepError> {
+async fn fail_effect(
+    tx: &mut Tenant,
+    session: &mut LockedSession,
+    effect: &mut EffectRow,
+) -> Result<(), StepError> {
     match effect.state()? {
         EffectState::Committed | EffectState::Unknown | EffectState::Failed => {
             effect.apply(session, EffectEvent::CompensationStarted, ACTOR, json!({}))?;
-            effect.apply(session, EffectEvent::CompensationFailed, ACTOR, json!({}))
+            // The database judges each move by itself.
+            effects::save(tx, effect).await?;
         }
-        EffectState::Compensating => {
-            effect.apply(session, EffectEvent::CompensationFailed, ACTOR, json!({}))
-        }
-        _ => Ok(()),
+        EffectState::Compensating => {}
+        _ => return Ok(()),
     }
+    effect.apply(session, EffectEvent::CompensationFailed, ACTOR, json!({}))?;
+    effects::save(tx, effect).await
 }

@@ -114,9 +114,8 @@ pub(super) async fn compensated(
 ) -> Result<(), StepError> {
     entry.apply(session, event, ACTOR, json!({}))?;
     undo::save(tx, entry).await?;
-    if entry.attempt == effect.attempt && effect_compensated(session, effect)? {
-        effect.compensated_at = Some(session.t());
-        effects::save(tx, effect).await?;
+    if entry.attempt == effect.attempt {
+        effect_compensated(tx, session, effect).await?;
     }
     for letter in dead_letters::open_about(tx, entry.effect_id, Some(entry.undo_id)).await? {
         let id = letter.dead_letter_id;
@@ -125,10 +124,11 @@ pub(super) async fn compensated(
     Ok(())
 }
 
-fn effect_compensated(
+async fn effect_compensated(
+    tx: &mut Tenant,
     session: &mut LockedSession,
     effect: &mut EffectRow,
-) -> Result<bool, StepError> {
+) -> Result<(), StepError> {
     match effect.state()? {
         EffectState::Compensating => {
             effect.apply(session, EffectEvent::Compensated, ACTOR, json!({}))?;
@@ -138,11 +138,14 @@ fn effect_compensated(
         }
         EffectState::Committed | EffectState::Unknown | EffectState::Failed => {
             effect.apply(session, EffectEvent::CompensationStarted, ACTOR, json!({}))?;
+            // The database judges each move by itself.
+            effects::save(tx, effect).await?;
             effect.apply(session, EffectEvent::Compensated, ACTOR, json!({}))?;
         }
-        _ => return Ok(false),
+        _ => return Ok(()),
     }
-    Ok(true)
+    effect.compensated_at = Some(session.t());
+    effects::save(tx, effect).await
 }
 
 /// The effect committed while a call that did not know its result was on its way: the same as a

@@ -1,0 +1,16 @@
+//! The undo walk and the sweeps against a real Postgres, driven step by step as a worker would, and
+//! the worker process itself with a real endpoint; `fold(events) == rows` after every scenario.
+
+#[path = "../steps/bench.rs"]
+#[expect(dead_code, reason = "the bench serves two test programs")]
+mod bench;
+mod claims;
+mod drains;
+mod endings;
+mod interruptions;
+mod late;
+mod process;
+mod results;
+mod retries;
+mod sweeps;
+mod walker;
