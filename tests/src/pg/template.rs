@@ -1,29 +1,28 @@
 //! The migrated database that every test's database is a copy of.
 
-use std::path::Path;
-
+use sqlx::migrate::Migrator;
 use sqlx::{Connection, PgConnection};
 
-use super::folders::workspace_root;
+/// The migrations as this build carries them. What lies on the disk may be newer already.
+static MIGRATIONS: Migrator = sqlx::migrate!("../migrations");
 
-/// What makes the schema: a change of any of these files makes another template.
-const SCHEMA_SOURCES: [&str; 2] = ["migrations", "store/src/migrate"];
+/// The code that prepares roles and rights around them.
+const PREPARATION: [&[u8]; 5] = [
+    include_bytes!("../../../store/src/migrate/apalis.rs"),
+    include_bytes!("../../../store/src/migrate/ledger.rs"),
+    include_bytes!("../../../store/src/migrate/mod.rs"),
+    include_bytes!("../../../store/src/migrate/roles.rs"),
+    include_bytes!("../../../store/src/migrate/session.rs"),
+];
 
 /// The template's name; it changes with the schema.
 pub(crate) fn name() -> String {
     let mut hasher = blake3::Hasher::new();
-    for folder in SCHEMA_SOURCES {
-        let folder = workspace_root().join(folder);
-        let mut files: Vec<_> = std::fs::read_dir(&folder)
-            .unwrap_or_else(|error| panic!("read {}: {error}", folder.display()))
-            .map(|entry| entry.expect("a folder entry").path())
-            .filter(|path| path.is_file())
-            .collect();
-        files.sort();
-        for file in files {
-            hasher.update(file.as_os_str().as_encoded_bytes());
-            hasher.update(&read(&file));
-        }
+    for migration in MIGRATIONS.iter() {
+        hasher.update(&migration.checksum);
+    }
+    for text in PREPARATION {
+        hasher.update(text);
     }
     format!("template_{}", &hasher.finalize().to_hex()[..16])
 }
@@ -57,8 +56,4 @@ pub(crate) async fn connect(url: &str) -> PgConnection {
 /// Runs one statement of the kit's own.
 pub(crate) async fn run(conn: &mut PgConnection, sql: &str) {
     sqlx::raw_sql(sql).execute(conn).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
-}
-
-fn read(file: &Path) -> Vec<u8> {
-    std::fs::read(file).unwrap_or_else(|error| panic!("read {}: {error}", file.display()))
 }
