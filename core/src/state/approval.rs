@@ -31,6 +31,8 @@ named_enum! {
     pub enum ApprovalEvent {
         /// The request was made.
         Requested => "approval_requested",
+        /// One vote of a quorum was given; more are needed.
+        Voted => "approval_voted",
         /// A human approved it as asked.
         Approved => "approval_approved",
         /// A human approved it with edited arguments.
@@ -68,6 +70,7 @@ pub const fn transition(
         };
     };
     match (event, from) {
+        (E::Voted, S::Pending) => Some(S::Pending),
         (E::Approved | E::Modified, S::Pending) => Some(S::Approved),
         (E::Rejected | E::Voided, S::Pending) => Some(S::Rejected),
         (E::TimedOut, S::Pending) => Some(S::TimedOut),
