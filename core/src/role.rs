@@ -84,6 +84,38 @@ named_enum! {
         GetCompensation => "UndoLogRegistry/GetCompensation",
         /// Lists compensations.
         ListCompensations => "UndoLogRegistry/ListCompensations",
+        /// Lists approval requests.
+        ListApprovals => "UndoLogOperator/ListApprovals",
+        /// Reads an approval request.
+        GetApproval => "UndoLogOperator/GetApproval",
+        /// Takes an unused approval back.
+        RevokeApproval => "UndoLogOperator/RevokeApproval",
+        /// Streams an approval request's decision.
+        WatchApproval => "UndoLogOperator/WatchApproval",
+        /// Lists effects of which nobody knows whether they happened.
+        ListUnknown => "UndoLogOperator/ListUnknown",
+        /// Says whether an effect happened.
+        ResolveEffect => "UndoLogOperator/ResolveEffect",
+        /// Lists dead letters.
+        ListDeadLetters => "UndoLogOperator/ListDeadLetters",
+        /// Reads a dead letter.
+        GetDeadLetter => "UndoLogOperator/GetDeadLetter",
+        /// Puts dead letters back to work.
+        RetryDeadLetters => "UndoLogOperator/RetryDeadLetters",
+        /// Skips dead letters with a reason.
+        SkipDeadLetters => "UndoLogOperator/SkipDeadLetters",
+        /// Settles dead letters by hand.
+        ResolveDeadLetters => "UndoLogOperator/ResolveDeadLetters",
+        /// Settles a halted session.
+        SettleSession => "UndoLogOperator/SettleSession",
+        /// Pauses compensations.
+        PauseQueue => "UndoLogOperator/PauseQueue",
+        /// Resumes compensations.
+        ResumeQueue => "UndoLogOperator/ResumeQueue",
+        /// Reads what is due, running and dead.
+        GetQueueStatus => "UndoLogOperator/GetQueueStatus",
+        /// Stops or forces the brake on mass expiry.
+        SetBrake => "UndoLogOperator/SetBrake",
     }
 }
 
@@ -115,6 +147,22 @@ pub const fn allows(role: Role, rpc: Rpc) -> bool {
         Rpc::GetTool | Rpc::ListTools | Rpc::GetCompensation | Rpc::ListCompensations => {
             matches!(role, Agent | Approver | Operator | Admin)
         }
+        Rpc::ListApprovals | Rpc::GetApproval | Rpc::WatchApproval => {
+            matches!(role, Agent | Approver | Operator | Admin)
+        }
+        // Taking an approval back only makes things safer, so operators may do it too.
+        Rpc::RevokeApproval => matches!(role, Approver | Operator | Admin),
+        Rpc::ListUnknown | Rpc::ListDeadLetters | Rpc::GetDeadLetter | Rpc::GetQueueStatus => {
+            matches!(role, Approver | Operator | Admin)
+        }
+        Rpc::ResolveEffect
+        | Rpc::RetryDeadLetters
+        | Rpc::SkipDeadLetters
+        | Rpc::ResolveDeadLetters
+        | Rpc::SettleSession
+        | Rpc::PauseQueue
+        | Rpc::ResumeQueue
+        | Rpc::SetBrake => matches!(role, Operator | Admin),
         Rpc::RegisterTool => matches!(role, Agent | Admin),
         Rpc::RegisterCompensation => matches!(role, Admin),
     }

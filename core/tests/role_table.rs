@@ -39,10 +39,26 @@ const READS: &[Rpc] = &[
     Rpc::ListTools,
     Rpc::GetCompensation,
     Rpc::ListCompensations,
+    Rpc::ListApprovals,
+    Rpc::GetApproval,
+    Rpc::WatchApproval,
 ];
 const CALLS: &[Rpc] = &[Rpc::Intercept, Rpc::Commit, Rpc::Fail, Rpc::Heartbeat];
 const DECISIONS: &[Rpc] = &[Rpc::Approve, Rpc::Reject];
 const ENDINGS: &[Rpc] = &[Rpc::Complete, Rpc::FailSession, Rpc::Rollback];
+const OPEN_ENDS: &[Rpc] =
+    &[Rpc::ListUnknown, Rpc::ListDeadLetters, Rpc::GetDeadLetter, Rpc::GetQueueStatus];
+const REVOKE: &[Rpc] = &[Rpc::RevokeApproval];
+const SETTLE: &[Rpc] = &[
+    Rpc::ResolveEffect,
+    Rpc::RetryDeadLetters,
+    Rpc::SkipDeadLetters,
+    Rpc::ResolveDeadLetters,
+    Rpc::SettleSession,
+    Rpc::PauseQueue,
+    Rpc::ResumeQueue,
+    Rpc::SetBrake,
+];
 const OWN: &[Rpc] = &[Rpc::Begin, Rpc::Savepoint, Rpc::RegisterTool];
 
 #[test]
@@ -50,8 +66,8 @@ fn every_cell() {
     let table: [(Role, Vec<&[Rpc]>); 4] = [
         (Role::Agent, vec![READS, CALLS, ENDINGS, OWN]),
         (Role::Executor, vec![CALLS]),
-        (Role::Approver, vec![READS, DECISIONS]),
-        (Role::Operator, vec![READS, ENDINGS]),
+        (Role::Approver, vec![READS, DECISIONS, OPEN_ENDS, REVOKE]),
+        (Role::Operator, vec![READS, ENDINGS, OPEN_ENDS, REVOKE, SETTLE]),
     ];
     for (role, groups) in table {
         for rpc in Rpc::ALL {

@@ -176,6 +176,7 @@ fn approval() {
         pending approval_approved|approval_modified approved
         pending approval_rejected|approval_voided rejected
         pending approval_timed_out timed_out
+        pending approval_voted pending
         pending approval_auto_approved auto_approved
         approved|auto_approved approval_spent|approval_revoked|approval_lapsed|approval_voided =
         "
