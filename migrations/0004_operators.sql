@@ -36,7 +36,9 @@ COMMENT ON COLUMN undolog_tool_registry.probe IS 'HTTP question that tells wheth
 ALTER TABLE undolog_approval_requests
   ADD COLUMN quorum int NOT NULL DEFAULT 1,
   ADD COLUMN requester_may_approve bool NOT NULL DEFAULT true,
-  ADD COLUMN requested_by text NOT NULL DEFAULT 'system';
+  ADD COLUMN requested_by text NOT NULL DEFAULT 'system',
+  ADD COLUMN voided_at timestamptz;
+COMMENT ON COLUMN undolog_approval_requests.voided_at IS 'An approval that was given and then revoked, lapsed or taken by a rollback';
 COMMENT ON COLUMN undolog_approval_requests.quorum IS 'Distinct principals that must approve the same arguments';
 
 CREATE TABLE undolog_approval_votes (
@@ -146,3 +148,51 @@ CREATE TABLE undolog_pause_all (
 );
 COMMENT ON TABLE undolog_pause_all IS 'While its one row exists, no compensation of any organisation is called';
 GRANT SELECT ON undolog_pause_all TO undolog_app, undolog_worker;
+
+-- ------------------------------------------------------------------ sight of what is due
+
+GRANT SELECT (granted_at, resolved_at, voided_at) ON undolog_approval_requests TO undolog_auth;
+GRANT SELECT (org_id, notification_id, state, due_at, lease_expires_at, fence)
+  ON undolog_notifications TO undolog_auth;
+GRANT SELECT (lost_at, probed_at) ON undolog_effect_log TO undolog_auth;
+CREATE POLICY undolog_notifications_auth ON undolog_notifications FOR SELECT TO undolog_auth
+  USING (true);
+
+-- The same columns as before; three kinds are added.
+CREATE OR REPLACE VIEW undolog_due AS
+  SELECT org_id, 'rollback'::text AS kind, rollback_id AS subject_id, due_at,
+    lease_expires_at AS lease, fence
+  FROM undolog_rollbacks WHERE state IN ('draining', 'walking')
+  UNION ALL
+  SELECT org_id, 'grant', effect_id, lease_renewed_at + lease_ms * interval '1 millisecond',
+    NULL, attempt
+  FROM undolog_effect_log
+  WHERE state = 'executing'
+  UNION ALL
+  SELECT org_id, 'grant', effect_id, lease_renewed_at + lease_ms * interval '1 millisecond',
+    NULL, attempt
+  FROM undolog_effect_log
+  WHERE state = 'approved' AND lease_ms IS NOT NULL
+  UNION ALL
+  SELECT org_id, 'session', session_id,
+    greatest(lease_renewed_at + lease_ms * interval '1 millisecond', lease_hold_until), NULL, 0
+  FROM undolog_sessions WHERE state = 'active' AND lease_ms IS NOT NULL
+  UNION ALL
+  SELECT org_id, 'session', session_id, last_rpc_at + interval '15 minutes', NULL, 0
+  FROM undolog_sessions WHERE state = 'active' AND implicit AND grant_lost_at IS NOT NULL
+  UNION ALL
+  SELECT org_id, 'idle', session_id, last_rpc_at, NULL, 0
+  FROM undolog_sessions WHERE state = 'active' AND implicit AND grant_lost_at IS NULL
+  UNION ALL
+  SELECT org_id, 'approval', approval_request_id, timeout_at, NULL, 0
+  FROM undolog_approval_requests WHERE state = 'pending'
+  UNION ALL
+  SELECT org_id, 'lapse', approval_request_id, resolved_at + interval '24 hours', NULL, 0
+  FROM undolog_approval_requests
+  WHERE state IN ('approved', 'auto_approved') AND granted_at IS NULL AND voided_at IS NULL
+  UNION ALL
+  SELECT org_id, 'probe', effect_id, greatest(lost_at, probed_at), NULL, attempt
+  FROM undolog_effect_log WHERE state = 'unknown'
+  UNION ALL
+  SELECT org_id, 'notification', notification_id, due_at, lease_expires_at, fence
+  FROM undolog_notifications WHERE state = 'pending';

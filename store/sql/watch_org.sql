@@ -3,6 +3,7 @@
 -- Promise: only what was decided before this snapshot's oldest open transaction ($8), so that
 -- nothing can still appear below a row that was read; earlier epochs are decided in whole. Inside a
 -- transaction the session's own numbers order the events: event ids of one millisecond are random.
+-- What was visible in the snapshot where the stream started ($9) is over and left out.
 -- Lock: none. Index: idx_undolog_effect_events_org of each partition, by (epoch, tx).
 WITH page AS (
   SELECT e.session_id, e.seq, e.epoch, e.tx AS tx_order, e.tx::text AS tx, e.kind, e.subject,
@@ -13,6 +14,7 @@ WITH page AS (
     AND (e.epoch, e.tx, e.session_id, e.seq) > ($2, $3::text::xid8, $4::uuid, $5)
     AND (NOT $8 OR e.epoch < (SELECT epoch FROM undolog_cluster)
       OR e.tx < pg_snapshot_xmin(pg_current_snapshot()))
+    AND ($9::text IS NULL OR NOT pg_visible_in_snapshot(e.tx, $9::text::pg_snapshot))
   ORDER BY e.epoch, e.tx, e.session_id, e.seq
   LIMIT $6
 ), sized AS (

@@ -9,11 +9,12 @@ use undolog_core::{
 };
 use uuid::Uuid;
 
-use super::{AuditLine, audit, lock};
+use super::{ApprovalRow, AuditLine, announce, audit, lock, vote};
 use crate::{
     effects,
     error::{Decided, StepError},
-    payload, registry,
+    payload::{self, refuse_nul},
+    registry,
     session::LockedSession,
     step::{Caller, Step},
     tenant::Tenant,
@@ -58,6 +59,8 @@ impl Step for Approve {
     }
 
     async fn run(&self, tx: &mut Tenant) -> Result<Decided<Approved>, StepError> {
+        refuse_nul("note", &self.note)?;
+        refuse_nul("actor", &self.actor)?;
         let actor = &self.caller.principal;
         let (mut session, mut approval) = lock(tx, self.approval_id, &self.caller).await?;
         if approval.state()? != ApprovalState::Pending {
@@ -70,26 +73,30 @@ impl Step for Approve {
         }
         refuse_ended(&session)?;
         let mut effect = effects::require(tx, &session, approval.effect_id).await?;
+        vote::refuse_requester(&approval, &self.caller)?;
         let proposed = canonical(&approval.proposed()?);
+        let ballot = vote::ballot(tx, &approval).await?;
         let approved = match &self.approved_args {
-            None => proposed.clone(),
+            None => ballot.args.clone(),
             Some(bytes) => {
                 self.edited(tx, &session, bytes, &effect.tool_name, &effect.tool_version).await?
             }
         };
         let is_edit = approved != proposed;
-        let node = parse_strict(approved.as_bytes())
-            .map_err(|error| StepError::Corrupt(error.to_string()))?;
-        let stored = payload::store(&node, approved.as_bytes());
-        approval.approved_text = Some(stored.jsonb_text);
-        approval.approved_raw = stored.raw;
-        approval.args_digest = Some(blake3::hash(approved.as_bytes()).as_bytes().to_vec());
-        approval.resolved_at = Some(session.t());
-        approval.resolved_by = Some(actor.clone());
-        let event = if is_edit { ApprovalEvent::Modified } else { ApprovalEvent::Approved };
-
-        effect.apply(&mut session, EffectEvent::Approved, actor, json!({"edited": is_edit}))?;
-        effects::save(tx, &effect).await?;
+        set_args(&mut approval, &approved)?;
+        let is_reached = approval.quorum <= 1
+            || vote::cast(tx, &session, &approval, &ballot, &approved, actor).await?;
+        if is_reached {
+            approval.resolved_at = Some(session.t());
+            approval.resolved_by = Some(actor.clone());
+            effect.apply(&mut session, EffectEvent::Approved, actor, json!({"edited": is_edit}))?;
+            effects::save(tx, &effect).await?;
+        }
+        let event = match (is_reached, is_edit) {
+            (false, _) => ApprovalEvent::Voted,
+            (true, false) => ApprovalEvent::Approved,
+            (true, true) => ApprovalEvent::Modified,
+        };
         approval.apply(&mut session, event, actor)?;
         approval.save(tx).await?;
         let line = AuditLine {
@@ -100,7 +107,10 @@ impl Step for Approve {
             args_diff: if is_edit { Some(diff(&proposed, &approved)?) } else { None },
         };
         audit(tx, &session, approval.id(), &line).await?;
-        session.approvals_changed(-1, actor)?;
+        if is_reached {
+            session.approvals_changed(-1, actor)?;
+        }
+        announce(tx, effect.effect_id).await?;
         let reply = Approved {
             effect_id: effect.effect_id,
             session_id: session.id(),
@@ -135,6 +145,17 @@ impl Approve {
         }
         Ok(canonical(&node))
     }
+}
+
+/// Keeps the arguments that are approved; the grant is bound to their digest.
+pub(super) fn set_args(approval: &mut ApprovalRow, approved: &str) -> Result<(), StepError> {
+    let node =
+        parse_strict(approved.as_bytes()).map_err(|error| StepError::Corrupt(error.to_string()))?;
+    let stored = payload::store(&node, approved.as_bytes());
+    approval.approved_text = Some(stored.jsonb_text);
+    approval.approved_raw = stored.raw;
+    approval.args_digest = Some(blake3::hash(approved.as_bytes()).as_bytes().to_vec());
+    Ok(())
 }
 
 /// A session that has ended takes no decision that would let a call run.

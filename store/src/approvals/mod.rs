@@ -1,17 +1,28 @@
 //! Approval requests of irreversible calls, and what humans decide about them.
 
 mod approve;
+mod lapse;
+mod policy;
 mod reject;
+mod revoke;
+mod timeout;
+mod vote;
 
 use std::str::FromStr as _;
 
 pub use approve::{Approve, Approved};
 use chrono::{DateTime, Utc};
+pub use lapse::LapseApproval;
+pub(crate) use lapse::lapse;
+pub(crate) use policy::policy;
 pub use reject::Reject;
+pub use revoke::Revoke;
 use serde_json::{Value, json};
 use sqlx::FromRow;
+pub use timeout::TimeOut;
 use undolog_core::{
     json::Node,
+    limits::APPROVAL_LAPSE_SECONDS,
     reason::{Reason, Refusal},
     state::{ApprovalEvent, ApprovalState, EffectState, Subject, approval::transition},
 };
@@ -42,18 +53,24 @@ pub struct ApprovalRow {
     pub resolved_by: Option<String>,
     pub args_digest: Option<Vec<u8>>,
     pub granted_at: Option<DateTime<Utc>>,
+    pub voided_at: Option<DateTime<Utc>>,
     pub proposed_text: String,
     pub proposed_raw: Option<Vec<u8>>,
     pub approved_text: Option<String>,
     pub approved_raw: Option<Vec<u8>>,
     pub created_at: DateTime<Utc>,
+    pub risk_tags: Vec<String>,
+    pub quorum: i32,
+    pub requester_may_approve: bool,
+    pub requested_by: String,
 }
 
 const COLUMNS: &str = "approval_request_id, session_id, effect_id, attempt, tool_name, \
     state::text AS state, timeout_at, auto_approve_on_timeout, resolved_at, resolved_by, \
-    args_digest, granted_at, proposed_args::text AS proposed_text, \
+    args_digest, granted_at, voided_at, proposed_args::text AS proposed_text, \
     proposed_args_raw AS proposed_raw, approved_args::text AS approved_text, \
-    approved_args_raw AS approved_raw, created_at";
+    approved_args_raw AS approved_raw, created_at, risk_tags, quorum, requester_may_approve, \
+    requested_by";
 
 /// One line of the audit trail.
 #[derive(Debug, Clone, Default)]
@@ -120,6 +137,10 @@ impl ApprovalRow {
             let line = AuditLine { action, actor, note, ..AuditLine::default() };
             audit(tx, session, self.id(), &line).await?;
         }
+        if !was_pending {
+            self.voided_at = Some(session.t());
+        }
+        announce(tx, self.effect_id).await?;
         self.save(tx).await
     }
 
@@ -147,6 +168,20 @@ impl ApprovalRow {
         Ok(())
     }
 
+    /// Was it given so long ago, unspent, that it counts no more? By the one predicate of every
+    /// expiry.
+    pub(crate) async fn has_lapsed(
+        &self,
+        tx: &mut Tenant,
+        session: &LockedSession,
+    ) -> Result<bool, StepError> {
+        if !self.state()?.is_approved() || self.granted_at.is_some() {
+            return Ok(false);
+        }
+        let lapse_ms = i64::from(APPROVAL_LAPSE_SECONDS) * 1000;
+        is_over(tx, session, self.resolved_at, lapse_ms).await
+    }
+
     /// Spends the approval: its one grant was given.
     pub async fn spend(
         &mut self,
@@ -171,6 +206,7 @@ impl ApprovalRow {
             .bind(self.granted_at)
             .bind(&self.approved_text)
             .bind(&self.approved_raw)
+            .bind(self.voided_at)
             .execute(tx.conn())
             .await?;
         one_row(done.rows_affected(), "approval request")
@@ -183,6 +219,32 @@ impl ApprovalRow {
             .with("state", &self.state)
             .with("resolved_by", self.resolved_by.as_deref().unwrap_or_default())
     }
+}
+
+/// The one predicate of every expiry, for a time that stands in a request.
+async fn is_over(
+    tx: &mut Tenant,
+    session: &LockedSession,
+    since: Option<DateTime<Utc>>,
+    lease_ms: i64,
+) -> Result<bool, StepError> {
+    Ok(sqlx::query_scalar("SELECT COALESCE(undolog_lease_over($1, $2, $3, $4), false)")
+        .bind(since)
+        .bind(lease_ms)
+        .bind(session.row.via_proxy)
+        .bind(session.t())
+        .fetch_one(tx.conn())
+        .await?)
+}
+
+/// Tells every process that waits that a decision about this effect was made. The payload is an id
+/// and nothing else: whoever listens reads the rest as its own organisation.
+pub(crate) async fn announce(tx: &mut Tenant, effect_id: Uuid) -> Result<(), StepError> {
+    sqlx::query("SELECT pg_notify('undolog_approvals', $1)")
+        .bind(effect_id.to_string())
+        .execute(tx.conn())
+        .await?;
+    Ok(())
 }
 
 /// Appends a line to the audit trail of a request.
@@ -234,12 +296,35 @@ pub async fn undecided_or_unspent(
     Ok(sqlx::query_as(&format!(
         "SELECT {COLUMNS} FROM undolog_approval_requests \
          WHERE session_id = $1 AND org_id = $2 AND granted_at IS NULL \
-         AND state IN ('pending', 'approved', 'auto_approved') \
+         AND voided_at IS NULL AND state IN ('pending', 'approved', 'auto_approved') \
          ORDER BY created_at, approval_request_id FOR NO KEY UPDATE"
     ))
     .bind(session.id())
     .bind(org_id)
     .fetch_all(tx.conn())
+    .await?)
+}
+
+/// Locks the session of a request for the system itself. `None`: there is no such request.
+async fn lock_any(
+    tx: &mut Tenant,
+    approval_id: Uuid,
+) -> Result<Option<(LockedSession, ApprovalRow)>, StepError> {
+    let Some(session_id) = session_of(tx, approval_id).await? else { return Ok(None) };
+    let Some(session) = LockedSession::lock_any(tx, session_id).await? else { return Ok(None) };
+    Ok(load(tx, &session, approval_id).await?.map(|approval| (session, approval)))
+}
+
+/// The session of a request, unlocked: the session's lock comes first.
+async fn session_of(tx: &mut Tenant, approval_id: Uuid) -> Result<Option<Uuid>, StepError> {
+    let org_id = tx.org_id();
+    Ok(sqlx::query_scalar(
+        "SELECT session_id FROM undolog_approval_requests \
+         WHERE approval_request_id = $1 AND org_id = $2",
+    )
+    .bind(approval_id)
+    .bind(org_id)
+    .fetch_optional(tx.conn())
     .await?)
 }
 
@@ -249,22 +334,13 @@ async fn lock(
     approval_id: Uuid,
     caller: &Caller,
 ) -> Result<(LockedSession, ApprovalRow), StepError> {
-    let org_id = tx.org_id();
     let not_found = || {
         StepError::refuse(
             Reason::ApprovalNotFound,
             format!("there is no approval request {approval_id}"),
         )
     };
-    let session_id: Option<Uuid> = sqlx::query_scalar(
-        "SELECT session_id FROM undolog_approval_requests \
-         WHERE approval_request_id = $1 AND org_id = $2",
-    )
-    .bind(approval_id)
-    .bind(org_id)
-    .fetch_optional(tx.conn())
-    .await?;
-    let session_id = session_id.ok_or_else(not_found)?;
+    let session_id = session_of(tx, approval_id).await?.ok_or_else(not_found)?;
     let session = LockedSession::lock(tx, session_id, caller).await?.ok_or_else(not_found)?;
     let approval = load(tx, &session, approval_id).await?.ok_or_else(not_found)?;
     Ok((session, approval))

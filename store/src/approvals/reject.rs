@@ -4,11 +4,13 @@ use serde_json::json;
 use undolog_core::state::{ApprovalEvent, ApprovalState, EffectEvent, SessionEvent};
 use uuid::Uuid;
 
-use super::{AuditLine, audit, lock};
+use super::{AuditLine, announce, audit, lock};
 use crate::{
     effects,
     error::{Decided, StepError},
+    payload::refuse_nul,
     rollback,
+    session::LockedSession,
     step::{Caller, Step},
     tenant::Tenant,
 };
@@ -36,6 +38,8 @@ impl Step for Reject {
 
     /// Answers the effect's id.
     async fn run(&self, tx: &mut Tenant) -> Result<Decided<Uuid>, StepError> {
+        refuse_nul("note", &self.note)?;
+        refuse_nul("actor", &self.actor)?;
         let actor = &self.caller.principal;
         let (mut session, mut approval) = lock(tx, self.approval_id, &self.caller).await?;
         if approval.state()? != ApprovalState::Pending {
@@ -57,24 +61,39 @@ impl Step for Reject {
             args_diff: None,
         };
         audit(tx, &session, approval.id(), &line).await?;
-        session.row.approvals_pending -= 1;
-        if session.state().is_live() {
-            if session.row.on_rejection == "rollback" {
-                let wanted = rollback::Start {
-                    from_position: 0,
-                    is_whole: true,
-                    allow_residue: true,
-                    cause: "rejection",
-                    actor,
-                    reason: "an approval was rejected",
-                };
-                rollback::start(tx, &mut session, &wanted).await?;
-            } else {
-                let detail = json!({"approval_id": self.approval_id});
-                session.apply(SessionEvent::RejectionHalted, actor, detail)?;
-            }
-        }
+        announce(tx, effect.effect_id).await?;
+        let why = "an approval was rejected";
+        after_rejection(tx, &mut session, self.approval_id, actor, why).await?;
         session.save(tx).await?;
         Ok(Ok(effect.effect_id))
     }
+}
+
+/// What a rejection or a timeout does to a session that is live: it halts (documented), or is
+/// rolled back by policy.
+pub(super) async fn after_rejection(
+    tx: &mut Tenant,
+    session: &mut LockedSession,
+    approval_id: Uuid,
+    actor: &str,
+    why: &str,
+) -> Result<(), StepError> {
+    session.row.approvals_pending -= 1;
+    if !session.state().is_live() {
+        return Ok(());
+    }
+    if session.row.on_rejection == "rollback" {
+        let wanted = rollback::Start {
+            from_position: 0,
+            is_whole: true,
+            allow_residue: true,
+            cause: "rejection",
+            actor,
+            reason: why,
+        };
+        rollback::start(tx, session, &wanted).await?;
+        return Ok(());
+    }
+    let detail = json!({"approval_id": approval_id, "why": why});
+    session.apply(SessionEvent::RejectionHalted, actor, detail)
 }

@@ -54,7 +54,8 @@ impl Intercept {
             .ok_or_else(|| StepError::Corrupt("a request without an id".to_owned()))?;
         let args = payload::store(&self.args, &self.input.args);
         let (context, context_raw) = self.agent_context(tx, session).await?;
-        let window = Duration::seconds(session.row.default_approval_timeout_seconds.into());
+        let policy = approvals::policy(tx, session, tool.tool_id, &tool.risk_tags).await?;
+        let window = Duration::seconds(policy.timeout_seconds.into());
         sqlx::query(include_str!("../../sql/approval_insert.sql"))
             .bind(approval_id)
             .bind(org_id)
@@ -70,8 +71,11 @@ impl Intercept {
             .bind(context)
             .bind(context_raw)
             .bind(session.t() + window)
-            .bind(session.row.auto_approve_on_timeout)
+            .bind(policy.auto_approve_on_timeout)
             .bind(session.t())
+            .bind(policy.quorum)
+            .bind(policy.requester_may_approve)
+            .bind(&self.input.caller.principal)
             .execute(tx.conn())
             .await?;
         let actor = &self.input.caller.principal;
@@ -123,6 +127,12 @@ impl Intercept {
     ) -> Result<Decided<InterceptReply>, StepError> {
         let mut effect = effect.clone();
         let mut approval = self.approval_of(tx, session, &effect).await?;
+        if approval.has_lapsed(tx, session).await? {
+            approvals::lapse(tx, session, &mut approval, &mut effect).await?;
+            return Ok(Err(Refusal::new(Reason::ApprovalLapsed)
+                .with("effect_id", effect.effect_id)
+                .with("approval_id", approval.id())));
+        }
         if !approval.is_open_for(&effect)? {
             return Err(StepError::Corrupt(format!(
                 "effect {} is approved without an unspent approval",

@@ -174,7 +174,10 @@ impl Intercept {
                 let tool = self.need_tool(&session, tool)?;
                 match self.grant_approved(tx, &mut session, known.effect()?, &tool).await? {
                     Ok(reply) => reply,
-                    Err(refusal) => return Ok(Err(refusal)),
+                    Err(refusal) => {
+                        session.save(tx).await?;
+                        return Ok(Err(refusal));
+                    }
                 }
             }
             Decision::NewEffect => {

@@ -2,6 +2,7 @@
 //! organisations through the payload-free view, and settles it organisation by organisation. They
 //! are bounded, idempotent and may overlap.
 
+mod approvals;
 mod brake;
 mod cleanup;
 mod grants;
@@ -12,6 +13,7 @@ mod sessions;
 
 use uuid::Uuid;
 
+pub use approvals::{approvals, lapses};
 pub use brake::{Allowance, Brake, BrakeState, brake};
 pub use cleanup::cleanup;
 pub use grants::{LoseGrants, grants};
@@ -53,6 +55,8 @@ pub async fn run(store: &Store, schedule: Schedule) -> Result<Swept, StepError> 
         Schedule::Grants => grants(store).await,
         Schedule::Sessions => sessions(store).await,
         Schedule::Idle => idle(store).await,
+        Schedule::Approvals => approvals(store).await,
+        Schedule::Lapses => lapses(store).await,
         Schedule::Cleanup => cleanup(store).await,
     }
 }

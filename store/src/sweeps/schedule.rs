@@ -11,7 +11,7 @@ use crate::{
     ticket::{TicketKind, ticket_id},
 };
 
-/// The sweeps. The table also has rows for approvals and partitions, which come with their issues.
+/// The sweeps. The table also has a row for partitions, which comes with its issue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Schedule {
     /// Issues missing tickets of due rollbacks.
@@ -22,14 +22,25 @@ pub enum Schedule {
     Sessions,
     /// Ends idle implicit sessions.
     Idle,
+    /// Resolves approvals whose window is over.
+    Approvals,
+    /// Lets unused approvals lapse.
+    Lapses,
     /// Deletes old tickets and workers of the queue.
     Cleanup,
 }
 
 impl Schedule {
     /// Every schedule.
-    pub const ALL: [Self; 5] =
-        [Self::Reaper, Self::Grants, Self::Sessions, Self::Idle, Self::Cleanup];
+    pub const ALL: [Self; 7] = [
+        Self::Reaper,
+        Self::Grants,
+        Self::Sessions,
+        Self::Idle,
+        Self::Approvals,
+        Self::Lapses,
+        Self::Cleanup,
+    ];
 
     /// The name in its row and in its ticket.
     #[must_use]
@@ -39,6 +50,8 @@ impl Schedule {
             Self::Grants => "grants",
             Self::Sessions => "sessions",
             Self::Idle => "idle",
+            Self::Approvals => "approvals",
+            Self::Lapses => "lapses",
             Self::Cleanup => "cleanup",
         }
     }
@@ -47,8 +60,9 @@ impl Schedule {
     #[must_use]
     pub const fn interval_ms(self) -> i64 {
         match self {
+            Self::Approvals => 1_000,
             Self::Reaper | Self::Grants | Self::Sessions => 5_000,
-            Self::Idle | Self::Cleanup => 60_000,
+            Self::Idle | Self::Lapses | Self::Cleanup => 60_000,
         }
     }
 }

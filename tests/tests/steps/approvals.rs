@@ -107,3 +107,149 @@ async fn an_approver_sees_the_session_but_no_other_organisations_request() {
     });
     bench.check().await;
 }
+
+/// Lets the window of a request be over, while our service runs and has run for long.
+async fn window_over(bench: &Bench) {
+    bench.expire(uuid::Uuid::nil()).await;
+    sqlx::query("UPDATE undolog_approval_requests SET timeout_at = now() - interval '1 hour'")
+        .execute(bench.db.pool())
+        .await
+        .expect("the window is over");
+}
+
+async fn sweep(bench: &Bench) -> u64 {
+    let url = bench.db.url().to_owned().into();
+    let options = undolog_store::StoreOptions::new(url, Some("undolog_worker"), "sweeper");
+    let store = undolog_store::Store::connect(&options).await.expect("connect as a worker");
+    undolog_store::sweeps::approvals(&store).await.expect("sweep").settled
+}
+
+#[tokio::test]
+async fn a_request_that_nobody_decided_times_out_once() {
+    let bench = Bench::new().await;
+    let (effect, approval) = awaiting(&bench.ask(1, "wipe").await.expect("asked"));
+    assert_eq!(sweep(&bench).await, 0, "its window is open");
+    window_over(&bench).await;
+    let sweeps = tokio::join!(sweep(&bench), sweep(&bench), sweep(&bench));
+    assert_eq!(sweeps.0 + sweeps.1 + sweeps.2, 1, "{sweeps:?}");
+    assert_eq!(bench.effect_state(effect).await, "rejected");
+    assert_eq!(bench.session_state().await, "halted");
+    refused(bench.ask(1, "wipe").await, Reason::ApprovalTimedOut);
+    refused(bench.approve(approval, None).await, Reason::ApprovalAlreadyResolved);
+    let audit = bench
+        .text(
+            "SELECT string_agg(action || ' ' || actor, ',') FROM undolog_approval_events e \
+             JOIN undolog_approval_requests r USING (approval_request_id) WHERE session_id = $1",
+        )
+        .await;
+    assert_eq!(audit, "timeout system:timeout");
+    bench.check().await;
+}
+
+#[tokio::test]
+async fn auto_approval_waits_after_an_outage_and_never_covers_listed_tags() {
+    let bench = Bench::new().await;
+    bench.org.set(bench.db.pool(), "auto_approve_on_timeout", "true").await;
+    let (effect, _) = awaiting(&bench.ask(1, "wipe").await.expect("asked"));
+    window_over(&bench).await;
+    sqlx::query("UPDATE undolog_service SET resumed_at = now() - interval '14 minutes'")
+        .execute(bench.db.pool())
+        .await
+        .expect("back for 14 minutes");
+    assert_eq!(sweep(&bench).await, 0, "people get their 15 minutes");
+    sqlx::query("UPDATE undolog_service SET resumed_at = now() - interval '16 minutes'")
+        .execute(bench.db.pool())
+        .await
+        .expect("back for 16 minutes");
+    assert_eq!(sweep(&bench).await, 1);
+    assert_eq!(bench.effect_state(effect).await, "approved");
+    assert_eq!(bench.grant(1, "wipe").await, effect, "and it runs once");
+    bench.commit(effect, &json!(1)).await.expect("commit");
+
+    bench
+        .tool("pay_out", undolog_core::Tier::Irreversible, |tool| {
+            tool.irreversibility_reason = "money is gone".into();
+            tool.risk_tags = vec!["financial".into()];
+        })
+        .await;
+    let (paid, _) = awaiting(&bench.ask(2, "pay_out").await.expect("asked"));
+    sqlx::query("UPDATE undolog_orgs SET never_auto_approve_tags = '{financial}'")
+        .execute(bench.db.pool())
+        .await
+        .expect("listed meanwhile");
+    window_over(&bench).await;
+    assert_eq!(sweep(&bench).await, 1);
+    assert_eq!(bench.effect_state(paid).await, "rejected", "the tag wins over the policy");
+    bench.check().await;
+}
+
+#[tokio::test]
+async fn a_rejection_rolls_back_where_the_policy_says_so() {
+    let bench = Bench::new().await;
+    bench.org.set(bench.db.pool(), "on_rejection", "rollback").await;
+    bench.commit(bench.grant(1, "pay").await, &json!(1)).await.expect("commit");
+    let (_, approval) = awaiting(&bench.ask(2, "wipe").await.expect("asked"));
+    bench.reject(approval).await.expect("reject");
+    assert_eq!(bench.session_state().await, "compensating");
+    bench.check().await;
+}
+
+#[tokio::test]
+async fn an_unused_approval_is_revoked_or_lapses_and_then_never_runs() {
+    let bench = Bench::new().await;
+    let (first, approval) = awaiting(&bench.ask(1, "wipe").await.expect("asked"));
+    let revoke = |approval_id| undolog_store::approvals::Revoke {
+        caller: bench.caller(undolog_core::role::Role::Approver, "boss"),
+        approval_id,
+        note: "changed my mind".into(),
+    };
+    refused(bench.store.run(revoke(approval)).await, Reason::ApprovalAlreadyResolved);
+    bench.approve(approval, None).await.expect("approve");
+    bench.store.run(revoke(approval)).await.expect("revoke");
+    refused(bench.ask(1, "wipe").await, Reason::ApprovalRevoked);
+    assert_eq!(bench.effect_state(first).await, "rejected");
+
+    let (second, approval) = awaiting(&bench.ask(2, "wipe").await.expect("asked"));
+    bench.approve(approval, None).await.expect("approve");
+    bench.expire(uuid::Uuid::nil()).await;
+    sqlx::query("UPDATE undolog_approval_requests SET resolved_at = now() - interval '25 hours'")
+        .execute(bench.db.pool())
+        .await
+        .expect("a day ago");
+    refused(bench.ask(2, "wipe").await, Reason::ApprovalLapsed);
+    assert_eq!(bench.effect_state(second).await, "rejected");
+    assert_eq!(bench.session_state().await, "active", "a lapse only rejects the effect");
+    bench.check().await;
+}
+
+#[tokio::test]
+async fn a_quorum_counts_distinct_people_on_the_same_arguments() {
+    let bench = Bench::new().await;
+    sqlx::query(
+        "UPDATE undolog_tool_registry SET approval_quorum = 2, requester_may_approve = false \
+         WHERE tool_name = 'wipe'",
+    )
+    .execute(bench.db.pool())
+    .await
+    .expect("a quorum of two");
+    let (effect, approval_id) = awaiting(&bench.ask(1, "wipe").await.expect("asked"));
+    let vote = |who: &str, args: Option<serde_json::Value>| {
+        bench.store.run(undolog_store::approvals::Approve {
+            caller: bench.caller(undolog_core::role::Role::Approver, who),
+            approval_id,
+            actor: String::new(),
+            approved_args: args.map(|args| args.to_string().into_bytes()),
+            note: String::new(),
+        })
+    };
+    refused(vote(crate::bench::AGENT, None).await, Reason::PermissionDenied);
+    vote("ada", None).await.expect("one");
+    vote("ada", None).await.expect("the same person again");
+    assert_eq!(bench.effect_state(effect).await, "pending");
+    vote("ben", Some(json!({"step": 1, "less": true}))).await.expect("an edit begins again");
+    assert_eq!(bench.effect_state(effect).await, "pending");
+    vote("ada", None).await.expect("the edit is what is voted on");
+    assert_eq!(bench.effect_state(effect).await, "approved");
+    refused(bench.ask(1, "wipe").await, Reason::ArgsModified);
+    bench.check().await;
+}
