@@ -553,7 +553,8 @@ RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_
 BEGIN
   INSERT INTO apalis.jobs AS j (job, id, job_type, status, attempts, max_attempts, run_at)
   VALUES (undolog_enqueue.job, ticket_id, queue, 'Pending', 0, 1, undolog_enqueue.run_at)
-  ON CONFLICT (id) DO UPDATE SET status = 'Pending', run_at = EXCLUDED.run_at, attempts = 0,
+  ON CONFLICT (id) DO UPDATE SET job = EXCLUDED.job, status = 'Pending',
+    run_at = EXCLUDED.run_at, attempts = 0,
     lock_by = NULL, lock_at = NULL, done_at = NULL, last_error = NULL
   WHERE NOT (j.status = 'Pending' AND j.run_at <= EXCLUDED.run_at);
   IF undolog_enqueue.run_at <= clock_timestamp() THEN
