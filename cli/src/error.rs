@@ -73,10 +73,13 @@ impl From<tonic::Status> for CliError {
         {
             return Self::Refused { reason: info.reason, message };
         }
+        // A status with a cause was made on this side: the connection broke, whatever the code says.
+        let is_broken = std::error::Error::source(&status).is_some();
         match status.code() {
             tonic::Code::Unavailable | tonic::Code::DeadlineExceeded => {
                 Self::Unavailable(format!("the engine does not answer: {message}"))
             }
+            _ if is_broken => Self::Unavailable(format!("the engine is gone: {message}")),
             code => Self::Refused { reason: format!("{code:?}"), message },
         }
     }

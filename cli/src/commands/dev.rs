@@ -30,7 +30,7 @@ const DATA_DIR: &str = ".undolog";
 const DEFAULT_ORG: &str = "dev";
 
 /// Calls in flight end within this time: nobody waits long for a development server.
-const GRACE_MS: u64 = 5_000;
+const GRACE_MS: u64 = 10_000;
 
 /// How often the private Postgres is looked at.
 const POSTGRES_WATCH: Duration = Duration::from_millis(500);

@@ -36,11 +36,10 @@ impl Screen {
         self.line(format!("  {step}. {tool:<16} {status} {answer:<32} {mark}"))
     }
 
-    /// The session moved on.
-    pub(super) fn event(&self, event: &EventView) -> Result<(), CliError> {
-        let (clock, what, kind) = (event.clock(), &event.subject, &event.kind);
-        let detail = shorten(&event.detail.cell(), 70);
-        self.line(format!("  {clock}  {what:<11} {kind:<22} {:<30} {detail}", event.states()))
+    /// The session moved on; `call` says which call is meant, if one is.
+    pub(super) fn event(&self, event: &EventView, call: &str) -> Result<(), CliError> {
+        let (clock, what, states) = (event.clock(), &event.subject, event.states());
+        self.line(format!("  {clock}  {what:<9} {states:<24} {call}").trim_end().to_owned())
     }
 
     /// What came of it.

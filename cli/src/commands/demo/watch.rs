@@ -3,15 +3,22 @@
 use undolog_proto::v1::WatchEventsRequest;
 
 use super::{agent::patient, screen::Screen};
-use crate::{api::Api, error::CliError, views::EventView};
+use crate::{
+    api::Api,
+    commands::sessions,
+    error::CliError,
+    views::{EventView, SessionDetailView},
+};
 
-/// Shows the session's events until it is over, through any number of lost streams.
+/// Shows how the session is undone until it is over, through any number of lost streams.
 pub(super) async fn until_over(
     api: &Api,
     session_id: &str,
     screen: &Screen,
 ) -> Result<(), CliError> {
+    let session = patient(|| sessions::read(api, session_id)).await?;
     let mut cursor = String::new();
+    let mut is_failed = false;
     loop {
         let request = request(api, session_id, &cursor, true);
         let opened = patient(|| async {
@@ -23,14 +30,17 @@ pub(super) async fn until_over(
                 Ok(Some(event)) => {
                     cursor.clone_from(&event.cursor);
                     let event = EventView::from(&event);
-                    screen.event(&event)?;
+                    is_failed |=
+                        event.to_state.as_deref() == Some("failed") && is_of_session(&event);
+                    if is_failed && event.subject != "effect" {
+                        screen.event(&event, &call_of(&session, &event))?;
+                    }
                     if is_over(&event) {
                         return Ok(());
                     }
                 }
                 // The engine went away, or a proxy in between cut a long stream.
                 Ok(None) | Err(CliError::Unavailable(_)) => break,
-                Err(error) if is_broken_stream(&error) => break,
                 Err(error) => return Err(error),
             }
         }
@@ -60,11 +70,18 @@ fn request(api: &Api, session_id: &str, cursor: &str, follow: bool) -> WatchEven
 
 fn is_over(event: &EventView) -> bool {
     let ends = ["compensated", "halted"];
-    event.subject == "session" && event.to_state.as_deref().is_some_and(|to| ends.contains(&to))
+    is_of_session(event) && event.to_state.as_deref().is_some_and(|to| ends.contains(&to))
 }
 
-/// A killed server's stream ends with a status of the transport, not of the engine.
-fn is_broken_stream(error: &CliError) -> bool {
-    matches!(error, CliError::Refused { reason, .. } if reason == "Unknown" || reason == "Internal"
-        || reason == "Cancelled")
+fn is_of_session(event: &EventView) -> bool {
+    event.subject == "session"
+}
+
+/// What an undo entry's event is about: the call, and what undoes it.
+fn call_of(session: &SessionDetailView, event: &EventView) -> String {
+    let entry = session.undo_stack.iter().find(|entry| entry.undo_id == event.subject_id);
+    let Some(entry) = entry else { return String::new() };
+    let effect = session.effects.iter().find(|effect| effect.effect_id == entry.effect_id);
+    let tool = effect.map_or("", |effect| effect.tool_name.as_str());
+    format!("{tool} by {}", entry.compensation_fn)
 }
