@@ -263,12 +263,12 @@ impl Intercept {
             max_retries: bounded(
                 named.max_retries,
                 bundle.max_retries,
-                limits::RETRIES_MAX as u32,
+                limits::RETRIES_MAX,
             )?,
             retry_backoff_ms: bounded(
                 named.retry_backoff_ms,
                 bundle.retry_backoff_ms,
-                limits::BACKOFF_MS_MAX as u32,
+                u32::try_from(limits::BACKOFF_MS_MAX).unwrap_or(u32::MAX),
             )?,
         })
     }
