@@ -12,24 +12,24 @@ use uuid::Uuid;
 use crate::bench::Bench;
 
 /// The shared company that most steps are taken in.
-pub const SHARED: Company = Company::Shared { is_only_one: false };
+pub(crate) const SHARED: Company = Company::Shared { is_only_one: false };
 
 /// The walker.
-pub struct Walker {
-    pub store: Store,
-    pub claim: Claim,
-    pub company: Company,
+pub(crate) struct Walker {
+    pub(crate) store: Store,
+    pub(crate) claim: Claim,
+    pub(crate) company: Company,
 }
 
 /// Connects as a worker.
-pub async fn worker_store(bench: &Bench) -> Store {
+pub(crate) async fn worker_store(bench: &Bench) -> Store {
     let url = bench.db.url().to_owned().into();
     let options = StoreOptions::new(url, Some("undolog_worker"), "walk");
     Store::connect(&options).await.expect("connect as a worker")
 }
 
 /// The session's newest rollback.
-pub async fn rollback_id(bench: &Bench) -> Uuid {
+pub(crate) async fn rollback_id(bench: &Bench) -> Uuid {
     sqlx::query_scalar(
         "SELECT rollback_id FROM undolog_rollbacks WHERE session_id = $1 \
          ORDER BY created_at DESC LIMIT 1",
@@ -41,30 +41,30 @@ pub async fn rollback_id(bench: &Bench) -> Uuid {
 }
 
 /// Claims the session's rollback, if that is possible now.
-pub async fn try_claim(bench: &Bench, store: &Store, worker: &str) -> Option<Claim> {
+pub(crate) async fn try_claim(bench: &Bench, store: &Store, worker: &str) -> Option<Claim> {
     let id = rollback_id(bench).await;
     walk::claim(store, bench.org.id, id, worker).await.expect("claim")
 }
 
 impl Walker {
     /// Claims the session's rollback.
-    pub async fn claim(bench: &Bench) -> Self {
+    pub(crate) async fn claim(bench: &Bench) -> Self {
         Self::claim_as(bench, "worker-1").await
     }
 
-    pub async fn claim_as(bench: &Bench, worker: &str) -> Self {
+    pub(crate) async fn claim_as(bench: &Bench, worker: &str) -> Self {
         let store = worker_store(bench).await;
         let claim = try_claim(bench, &store, worker).await.expect("the rollback is due and free");
         Self { store, claim, company: SHARED }
     }
 
     /// Starts the whole rollback and claims it.
-    pub async fn start(bench: &Bench) -> Self {
+    pub(crate) async fn start(bench: &Bench) -> Self {
         bench.rollback(RollbackScope::Whole).await.expect("rollback");
         Self::claim(bench).await
     }
 
-    pub async fn try_step(&self, report: Option<Report>) -> Result<Next, StepError> {
+    pub(crate) async fn try_step(&self, report: Option<Report>) -> Result<Next, StepError> {
         let step = Advance {
             claim: self.claim.clone(),
             report,
@@ -75,13 +75,13 @@ impl Walker {
         self.store.run(step).await
     }
 
-    pub async fn step(&self, report: Option<Report>) -> Next {
+    pub(crate) async fn step(&self, report: Option<Report>) -> Next {
         self.try_step(report).await.expect("a step")
     }
 
     /// The next call; anything else fails the test.
     #[track_caller]
-    pub fn call(next: Next) -> PreparedCall {
+    pub(crate) fn call(next: Next) -> PreparedCall {
         match next {
             Next::Call(call) => *call,
             other => panic!("no call: {other:?}"),
@@ -89,7 +89,7 @@ impl Walker {
     }
 
     /// Answers every call with success until the walk ends; the calls' URLs and bodies in order.
-    pub async fn succeed(&self) -> Vec<(Uuid, String)> {
+    pub(crate) async fn succeed(&self) -> Vec<(Uuid, String)> {
         let mut made = Vec::new();
         let mut report = None;
         loop {
@@ -106,11 +106,11 @@ impl Walker {
 }
 
 /// A report about a call.
-pub fn report_of(call: &PreparedCall, outcome: CallOutcome) -> Report {
+pub(crate) fn report_of(call: &PreparedCall, outcome: CallOutcome) -> Report {
     report_about(call.undo_attempt_id, call.undo_id, Outcome::Ended(outcome))
 }
 
-pub fn report_about(undo_attempt_id: Uuid, undo_id: Uuid, outcome: Outcome) -> Report {
+pub(crate) fn report_about(undo_attempt_id: Uuid, undo_id: Uuid, outcome: Outcome) -> Report {
     let failed = outcome != Outcome::Ended(CallOutcome::Done);
     Report {
         undo_attempt_id,
@@ -124,23 +124,23 @@ pub fn report_about(undo_attempt_id: Uuid, undo_id: Uuid, outcome: Outcome) -> R
     }
 }
 
-pub fn body(call: &RenderedCall) -> String {
+pub(crate) fn body(call: &RenderedCall) -> String {
     call.body.as_ref().map(undolog_core::json::canonical).unwrap_or_default()
 }
 
-pub async fn run(pool: &PgPool, sql: &str) {
+pub(crate) async fn run(pool: &PgPool, sql: &str) {
     sqlx::raw_sql(sql).execute(pool).await.expect(sql);
 }
 
 /// The claim's worker is gone: its lease ends.
-pub async fn lease_over(bench: &Bench) {
+pub(crate) async fn lease_over(bench: &Bench) {
     let sql = "UPDATE undolog_rollbacks SET lease_expires_at = now() - interval '1 second' \
         WHERE lease_expires_at IS NOT NULL";
     run(bench.db.pool(), sql).await;
 }
 
 /// Whatever the walk waits for is over.
-pub async fn time_passes(bench: &Bench) {
+pub(crate) async fn time_passes(bench: &Bench) {
     run(
         bench.db.pool(),
         "UPDATE undolog_rollbacks SET due_at = least(due_at, now() - interval '1 second'); \
@@ -151,7 +151,7 @@ pub async fn time_passes(bench: &Bench) {
 }
 
 /// One text about the session.
-pub async fn letters(bench: &Bench) -> Vec<(String, bool)> {
+pub(crate) async fn letters(bench: &Bench) -> Vec<(String, bool)> {
     sqlx::query_as(
         "SELECT reason, closed_at IS NULL FROM undolog_dead_letters WHERE session_id = $1 \
          ORDER BY created_at, dead_letter_id",
@@ -163,7 +163,7 @@ pub async fn letters(bench: &Bench) -> Vec<(String, bool)> {
 }
 
 /// The states of the entries, from the lowest position up.
-pub async fn entries(bench: &Bench) -> Vec<String> {
+pub(crate) async fn entries(bench: &Bench) -> Vec<String> {
     sqlx::query_scalar(
         "SELECT state || COALESCE(':' || skip_reason, '') FROM undolog_undo_stack \
          WHERE session_id = $1 ORDER BY stack_position",
@@ -175,7 +175,7 @@ pub async fn entries(bench: &Bench) -> Vec<String> {
 }
 
 /// The outcomes of all calls, in the order in which they began.
-pub async fn outcomes(bench: &Bench) -> Vec<String> {
+pub(crate) async fn outcomes(bench: &Bench) -> Vec<String> {
     sqlx::query_scalar(
         "SELECT COALESCE(outcome, '-') FROM undolog_undo_attempts WHERE session_id = $1 \
          ORDER BY started_at, undo_attempt_id",
@@ -187,7 +187,7 @@ pub async fn outcomes(bench: &Bench) -> Vec<String> {
 }
 
 /// Commits `count` payments, steps 1 to `count`.
-pub async fn pay(bench: &Bench, count: u32) -> Vec<Uuid> {
+pub(crate) async fn pay(bench: &Bench, count: u32) -> Vec<Uuid> {
     let mut effects = Vec::new();
     for step in 1..=count {
         let effect = bench.grant(step, "pay").await;

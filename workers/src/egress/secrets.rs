@@ -40,7 +40,8 @@ impl SecretSource {
     /// Resolves a secret of an organisation: its own first, then the one that all share. An
     /// organisation that has its own never falls back because of an error.
     async fn resolve(&self, org_slug: &str, name: &str) -> Result<SecretString, Refused> {
-        let own = env_name(&format!("{org_slug}_{name}"));
+        // Two underscores, which no name may have: another organisation cannot name this one's.
+        let own = env_name(&format!("{org_slug}__{name}"));
         for variable in [own, env_name(name)] {
             if let Ok(value) = std::env::var(&variable) {
                 return Ok(SecretString::from(value));
@@ -93,11 +94,15 @@ fn unreadable(name: &str, why: io::ErrorKind) -> Refused {
     Refused::SecretUnreadable { name: name.to_owned(), why }
 }
 
-/// A name that cannot leave its folder and fits an environment variable.
+/// A name that cannot leave its folder, fits an environment variable, and cannot be taken for an
+/// organisation's and its own.
 fn is_name(name: &str) -> bool {
+    let is_plain = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
     !name.is_empty()
         && name.len() <= 128
-        && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+        && !name.contains("__")
+        && !name.starts_with('_')
+        && name.bytes().all(is_plain)
 }
 
 /// `UNDOLOG_SECRET_` and the name in capitals, as environment variables are written.
@@ -183,7 +188,7 @@ mod tests {
 
     #[test]
     fn a_name_cannot_leave_the_folder() {
-        for name in ["../etc/passwd", "a/b", "", "a.b"] {
+        for name in ["../etc/passwd", "a/b", "", "a.b", "ACME__TOKEN", "_TOKEN"] {
             assert!(!is_name(name), "{name}");
         }
         assert!(is_name("TOKEN_2"));
@@ -199,6 +204,6 @@ mod tests {
 
     #[test]
     fn environment_names_are_capitals() {
-        assert_eq!(env_name("my-org_TOKEN"), "UNDOLOG_SECRET_MY_ORG_TOKEN");
+        assert_eq!(env_name("my-org__TOKEN"), "UNDOLOG_SECRET_MY_ORG__TOKEN");
     }
 }
