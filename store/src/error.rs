@@ -55,7 +55,7 @@ impl StepError {
             sqlx::Error::Database(error) => error.code().is_some_and(|code| {
                 // Connections, resources, operators and time-outs, in classes of SQLSTATEs.
                 let classes = ["08", "53", "57", "58"];
-                let codes = ["40001", "40P01", "55P03", "25P03", "25006"];
+                let codes = ["40001", "40P01", "55000", "55P03", "25P03", "25006"];
                 classes.iter().any(|class| code.starts_with(class))
                     || codes.contains(&code.as_ref())
             }),

@@ -75,12 +75,22 @@ struct EventRow {
 pub struct Watch {
     org_id: Uuid,
     at: At,
+    started: Started,
 }
 
 #[derive(Debug, Clone)]
 enum At {
     Session { session_id: Uuid, month: NaiveDate, seq: i64 },
     Org { epoch: i32, tx: String, session_id: Uuid, seq: i64 },
+}
+
+/// What an organisation's stream remembers of the moment when it started.
+#[derive(Debug, Clone, Default)]
+struct Started {
+    /// What was visible then is over; only for a stream that starts with what comes next.
+    over: Option<String>,
+    /// The first transaction that had not begun then.
+    xmax: Option<String>,
 }
 
 const SESSION: &str = "session-events";
@@ -94,12 +104,15 @@ impl Watch {
         request: &WatchRequest,
     ) -> Result<Self, StepError> {
         let mut tx = Tenant::begin(store, caller.org_id).await?;
-        let at = match request.session_id {
-            Some(session_id) => session_start(&mut tx, caller, session_id, request).await,
+        let opened = match request.session_id {
+            Some(session_id) => session_start(&mut tx, caller, session_id, request)
+                .await
+                .map(|at| (at, Started::default())),
             None => org_start(&mut tx, caller, request).await,
         };
         tx.commit().await?;
-        Ok(Self { org_id: caller.org_id, at: at? })
+        let (at, started) = opened?;
+        Ok(Self { org_id: caller.org_id, at, started })
     }
 
     /// The session that is followed; `None`: the organisation.
@@ -115,6 +128,20 @@ impl Watch {
     #[must_use]
     pub fn org_id(&self) -> Uuid {
         self.org_id
+    }
+
+    /// Whether everything that had begun when the stream started is decided by now. A history that
+    /// is read to its end before that is not whole.
+    pub async fn is_decided(&self, store: &Store) -> Result<bool, StepError> {
+        let Some(xmax) = &self.started.xmax else { return Ok(true) };
+        let mut tx = Tenant::begin(store, self.org_id).await?;
+        let decided =
+            sqlx::query_scalar("SELECT pg_snapshot_xmin(pg_current_snapshot()) >= $1::text::xid8")
+                .bind(xmax)
+                .fetch_one(tx.conn())
+                .await?;
+        tx.commit().await?;
+        Ok(decided)
     }
 
     /// The next events, at most a page of them; none: everything that may be shown was read.
@@ -150,6 +177,7 @@ impl Watch {
                     .bind(limit)
                     .bind(PAGE_BYTES_MAX)
                     .bind(settled)
+                    .bind(&self.started.over)
                     .fetch_all(tx.conn())
                     .await?
             }
@@ -223,13 +251,20 @@ async fn org_start(
     tx: &mut Tenant,
     caller: &Caller,
     request: &WatchRequest,
-) -> Result<At, StepError> {
+) -> Result<(At, Started), StepError> {
     if caller.role.is_bound_to_own_sessions() && crate::guard!("watch.org") {
         return Err(StepError::refuse(
             Reason::PermissionDenied,
             "an agent follows its own sessions only; name one",
         ));
     }
+    let (now_epoch, snapshot, xmin, xmax): (i32, String, String, String) = sqlx::query_as(
+        "SELECT c.epoch, s::text, pg_snapshot_xmin(s)::text, pg_snapshot_xmax(s)::text \
+         FROM undolog_cluster c, pg_current_snapshot() s",
+    )
+    .fetch_one(tx.conn())
+    .await?;
+    let mut started = Started { over: None, xmax: Some(xmax) };
     if !request.cursor.is_empty() {
         let (epoch, tx, session_id, seq): (i32, String, Uuid, i64) =
             from_token(ORG, &request.cursor)?;
@@ -237,16 +272,14 @@ async fn org_start(
         if tx.is_empty() || tx.len() > 19 || !tx.bytes().all(|b| b.is_ascii_digit()) {
             return Err(refused());
         }
-        return Ok(At::Org { epoch, tx, session_id, seq });
+        return Ok((At::Org { epoch, tx, session_id, seq }, started));
     }
-    if !request.from_now {
-        return Ok(At::Org { epoch: 0, tx: "0".to_owned(), session_id: Uuid::nil(), seq: 0 });
-    }
-    // What is still undecided now comes next.
-    let (epoch, tx): (i32, String) = sqlx::query_as(
-        "SELECT epoch, pg_snapshot_xmin(pg_current_snapshot())::text FROM undolog_cluster",
-    )
-    .fetch_one(tx.conn())
-    .await?;
-    Ok(At::Org { epoch, tx, session_id: Uuid::nil(), seq: 0 })
+    let (epoch, tx) = if request.from_now {
+        // What is still undecided now comes next, whatever its number.
+        started.over = Some(snapshot);
+        (now_epoch, xmin)
+    } else {
+        (0, "0".to_owned())
+    };
+    Ok((At::Org { epoch, tx, session_id: Uuid::nil(), seq: 0 }, started))
 }

@@ -8,7 +8,10 @@ use std::{
 };
 
 use futures::Stream;
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::{
+    sync::{OwnedSemaphorePermit, mpsc},
+    time::Instant,
+};
 use tonic::Status;
 use undolog_core::reason::{Reason, Refusal};
 use undolog_proto::v1;
@@ -29,6 +32,8 @@ use crate::{
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// The shortest time between two looks of one follower, however often it is rung.
 const LOOK_PAUSE: Duration = Duration::from_millis(20);
+/// How long the reading of a history waits for transactions that had begun before it.
+const UNDECIDED_FOR: Duration = Duration::from_secs(10);
 /// Events on their way to one follower.
 const BUFFERED: usize = 64;
 
@@ -82,9 +87,12 @@ struct Follower {
 impl Follower {
     async fn read(self, follow: bool) {
         let Self { engine, mut watch, sender, bell } = self;
+        let began = Instant::now();
         loop {
             // What rings from here on is not in what is read next, or is read twice as nothing.
             let rung = bell.rung();
+            let is_whole = !follow
+                && (began.elapsed() > UNDECIDED_FOR || is_decided(&watch, &engine.store).await);
             let events = match next(&mut watch, &engine.store).await {
                 Ok(events) => events,
                 Err(status) => {
@@ -99,7 +107,7 @@ impl Follower {
                     return;
                 }
             }
-            if is_all && !follow {
+            if is_all && is_whole {
                 return;
             }
             if is_all {
@@ -112,6 +120,11 @@ impl Follower {
             }
         }
     }
+}
+
+/// An error here shows itself at the reading that follows.
+async fn is_decided(watch: &Watch, store: &Store) -> bool {
+    watch.is_decided(store).await.unwrap_or(false)
 }
 
 async fn next(watch: &mut Watch, store: &Store) -> Result<Vec<WatchedEvent>, Status> {
