@@ -63,7 +63,7 @@ impl Tenant {
 
 impl Drop for Tenant {
     fn drop(&mut self) {
-        if !self.clean {
+        if !self.clean && crate::guard!("tenant.close") {
             self.conn.close_on_drop();
         }
     }

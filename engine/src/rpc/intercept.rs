@@ -46,7 +46,9 @@ pub(super) async fn run(
             }
             _ => None,
         };
-        let patient = wait_ends.filter(|ends| *ends > Instant::now());
+        // An engine that stops has no time to wait: the caller asks another one.
+        let may_wait = !engine.stop.is_cancelled();
+        let patient = wait_ends.filter(|ends| may_wait && *ends > Instant::now());
         let (Some(ends), Some((effect_id, until))) = (patient, waits_for) else {
             return answer.map(response).map_err(|error| status::of_error(&error));
         };
