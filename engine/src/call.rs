@@ -33,6 +33,8 @@ const VIA: &str = "x-undolog-via";
 const SESSION_HEADER: &str = "x-undolog-session-id";
 /// Event streams that one engine serves at once.
 const STREAMS_MAX: usize = 256;
+/// Callers that one engine lets watch approval requests at once. They cost memory and nothing else.
+const WATCHERS_MAX: usize = 4_096;
 
 /// What the handlers share.
 #[derive(Debug)]
@@ -42,6 +44,7 @@ pub(crate) struct Engine {
     pub(crate) bells: Arc<Bells>,
     pub(crate) stop: CancellationToken,
     pub(crate) streams: Arc<Semaphore>,
+    pub(crate) watchers: Arc<Semaphore>,
     dev: Option<DevMode>,
     dev_orgs: Mutex<HashMap<String, Uuid>>,
 }
@@ -70,6 +73,7 @@ impl Engine {
             bells: Arc::default(),
             stop,
             streams: Arc::new(Semaphore::new(STREAMS_MAX)),
+            watchers: Arc::new(Semaphore::new(WATCHERS_MAX)),
             dev,
             dev_orgs: Mutex::default(),
         }

@@ -44,12 +44,16 @@ macro_rules! names_session {
 names_org! {
     ApproveRequest, RejectRequest, ListSessionsRequest, RegisterToolRequest, GetToolRequest,
     ListToolsRequest, RegisterCompensationRequest, GetCompensationRequest,
-    ListCompensationsRequest,
+    ListCompensationsRequest, GetApprovalRequest, RevokeApprovalRequest, WatchApprovalRequest,
+    ListDeadLettersRequest, GetDeadLetterRequest, RetryDeadLettersRequest, SkipDeadLettersRequest,
+    ResolveDeadLettersRequest, PauseQueueRequest, ResumeQueueRequest, GetQueueStatusRequest,
+    SetBrakeRequest,
 }
 names_session! {
     CommitRequest, FailRequest, BeginRequest, HeartbeatRequest, CompleteRequest,
     FailSessionRequest, SavepointRequest, RollbackRequest, GetSessionRequest, ListEffectsRequest,
-    WatchEventsRequest,
+    WatchEventsRequest, ListApprovalsRequest, ListUnknownRequest, ResolveEffectRequest,
+    SettleSessionRequest,
 }
 
 impl NamesOrg for v1::InterceptRequest {

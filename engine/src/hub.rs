@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use undolog_store::{
     Store,
-    read::{Waited, waited},
+    read::{ApprovalMark, Waited, approval_marks, waited},
 };
 use uuid::Uuid;
 
@@ -30,6 +30,8 @@ pub(crate) enum Until {
     GrantEnds,
     /// The approval is decided.
     Decided,
+    /// Something happens to the approval request that stands here.
+    Moves(ApprovalMark),
 }
 
 impl Until {
@@ -37,9 +39,13 @@ impl Until {
         match self {
             Self::GrantEnds => !now.is_granted,
             Self::Decided => now.state != "pending",
+            Self::Moves(_) => false,
         }
     }
 }
+
+/// What one look asks for: effects and approval requests by organisation.
+type Looked = HashMap<Uuid, (Vec<Uuid>, Vec<Uuid>)>;
 
 #[derive(Debug)]
 struct Waiter {
@@ -104,14 +110,20 @@ impl Hub {
         self.lock().len()
     }
 
-    fn waited_for(&self) -> HashMap<Uuid, Vec<Uuid>> {
-        let mut by_org: HashMap<Uuid, Vec<Uuid>> = HashMap::new();
+    fn waited_for(&self) -> Looked {
+        let mut by_org = Looked::new();
         for waiter in self.lock().values() {
-            by_org.entry(waiter.org_id).or_default().push(waiter.effect_id);
+            let (effects, approvals) = by_org.entry(waiter.org_id).or_default();
+            match waiter.until {
+                Until::Moves(mark) => approvals.push(mark.approval_id),
+                Until::GrantEnds | Until::Decided => effects.push(waiter.effect_id),
+            }
         }
-        for effects in by_org.values_mut() {
-            effects.sort_unstable();
-            effects.dedup();
+        for (effects, approvals) in by_org.values_mut() {
+            for ids in [effects, approvals] {
+                ids.sort_unstable();
+                ids.dedup();
+            }
         }
         by_org
     }
@@ -124,6 +136,17 @@ impl Hub {
         over.for_each(|waiter| waiter.woken.notify_one());
     }
 
+    fn seen_mark(&self, now: &ApprovalMark) {
+        for waiter in self.lock().values() {
+            if let Until::Moves(mark) = waiter.until
+                && mark.approval_id == now.approval_id
+                && mark != *now
+            {
+                waiter.woken.notify_one();
+            }
+        }
+    }
+
     /// Looks at every effect that is waited for until the engine stops: one query per organisation
     /// and look, however many calls wait.
     pub(crate) async fn look(self: Arc<Self>, store: Store, stop: CancellationToken) {
@@ -134,10 +157,16 @@ impl Hub {
                 () = stop.cancelled() => return,
                 _ = every.tick() => {}
             }
-            for (org_id, effects) in self.waited_for() {
+            for (org_id, (effects, approvals)) in self.waited_for() {
                 for some in effects.chunks(LOOK_MAX) {
                     match waited(&store, org_id, some).await {
                         Ok(found) => found.iter().for_each(|now| self.seen(now)),
+                        Err(error) => tracing::debug!(error = %error, "a look was not answered"),
+                    }
+                }
+                for some in approvals.chunks(LOOK_MAX) {
+                    match approval_marks(&store, org_id, some).await {
+                        Ok(found) => found.iter().for_each(|now| self.seen_mark(now)),
                         Err(error) => tracing::debug!(error = %error, "a look was not answered"),
                     }
                 }
@@ -160,7 +189,7 @@ mod tests {
         let effect = Uuid::from_u128(7);
         let granted = hub.wait(Uuid::nil(), effect, Until::GrantEnds);
         let decided = hub.wait(Uuid::nil(), effect, Until::Decided);
-        assert_eq!(hub.waited_for()[&Uuid::nil()], [effect]);
+        assert_eq!(hub.waited_for()[&Uuid::nil()], (vec![effect], Vec::new()));
         hub.seen(&now(effect, "pending", true));
         hub.seen(&now(Uuid::nil(), "committed", false));
         for waiting in [&granted, &decided] {
@@ -175,5 +204,29 @@ mod tests {
         granted.changed().await;
         drop((granted, decided));
         assert_eq!(hub.waiting(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_watcher_is_woken_when_its_request_stands_elsewhere() {
+        let hub = Arc::new(Hub::default());
+        let mark = ApprovalMark {
+            approval_id: Uuid::from_u128(1),
+            effect_id: Uuid::from_u128(7),
+            state: undolog_core::state::ApprovalState::Pending,
+            is_granted: false,
+            is_voided: false,
+            votes: 0,
+        };
+        let waiting = hub.wait(Uuid::nil(), mark.effect_id, Until::Moves(mark));
+        assert_eq!(hub.waited_for()[&Uuid::nil()], (Vec::new(), vec![mark.approval_id]));
+        hub.seen(&now(mark.effect_id, "approved", false));
+        hub.seen_mark(&mark);
+        {
+            let changed = waiting.changed();
+            tokio::pin!(changed);
+            assert!(futures::poll!(changed).is_pending());
+        }
+        hub.seen_mark(&ApprovalMark { votes: 1, ..mark });
+        waiting.changed().await;
     }
 }

@@ -11,6 +11,7 @@ mod convert;
 mod gate;
 mod http;
 mod hub;
+mod listen;
 mod options;
 mod rpc;
 mod server;

@@ -12,7 +12,7 @@ use undolog_store::{Store, auth::Authenticator, service};
 use crate::{
     call::Engine,
     gate::GateLayer,
-    http,
+    http, listen,
     options::{EngineError, EngineOptions},
     rpc, telemetry,
     tick::Ticks,
@@ -70,9 +70,9 @@ pub async fn serve(
     let store = Store::connect(&options.store).await?;
     service::check_runtime(&store).await?;
     let ticks = Arc::new(Ticks::first(&store).await?);
-    let grpc = listen(options.listen).await?;
+    let grpc = bind(options.listen).await?;
     let probes = match options.http_listen {
-        Some(address) => Some(listen(address).await?),
+        Some(address) => Some(bind(address).await?),
         None => None,
     };
     let (grpc_addr, http_addr) = (address_of(&grpc)?, probes.as_ref().map(address_of).transpose()?);
@@ -82,7 +82,7 @@ pub async fn serve(
     Ok(RunningEngine { grpc_addr, http_addr, serving })
 }
 
-async fn listen(address: SocketAddr) -> Result<TcpListener, EngineError> {
+async fn bind(address: SocketAddr) -> Result<TcpListener, EngineError> {
     TcpListener::bind(address).await.map_err(|error| EngineError::Listen { address, error })
 }
 
@@ -108,6 +108,7 @@ impl Parts {
         let is_dev = options.dev.is_some();
         let engine = Arc::new(Engine::new(store.clone(), options.dev, shutdown.clone()));
         tokio::spawn(Arc::clone(&engine.hub).look(store.clone(), ended.clone()));
+        tokio::spawn(listen::listen(Arc::clone(&engine.hub), store.clone(), ended.clone()));
         let ticking = (Arc::clone(&ticks), store.clone(), ended.clone());
         tokio::spawn(async move { ticking.0.go_on(&ticking.1, &ticking.2).await });
         if let Some(listener) = probes {
@@ -153,7 +154,8 @@ async fn serve_calls(
         .add_service(reflection().build_v1alpha().map_err(unreadable)?)
         .add_service(rpc::engine_service(Arc::clone(&engine)))
         .add_service(rpc::sessions_service(Arc::clone(&engine)))
-        .add_service(rpc::registry_service(engine));
+        .add_service(rpc::registry_service(Arc::clone(&engine)))
+        .add_service(rpc::operator_service(engine));
     let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
     let stopping = shutdown.clone();
     let serving = router.serve_with_incoming_shutdown(incoming, async move {
@@ -186,6 +188,7 @@ async fn report(health: &HealthReporter, serves: bool) {
         v1::undo_log_engine_server::SERVICE_NAME,
         v1::undo_log_sessions_server::SERVICE_NAME,
         v1::undo_log_registry_server::SERVICE_NAME,
+        v1::undo_log_operator_server::SERVICE_NAME,
     ];
     for service in services {
         health.set_service_status(service, status).await;

@@ -4,6 +4,7 @@
 //! first sets the organisation, then locks its session, then reads, decides and writes. Steps run in
 //! a task of their own, so that a caller that goes away leaves either nothing or the whole step.
 
+pub mod announced;
 pub mod approvals;
 pub mod auth;
 pub mod catalog;
@@ -13,6 +14,7 @@ pub mod error;
 pub mod events;
 pub mod intercept;
 pub mod migrate;
+pub mod notify;
 pub mod orgs;
 pub mod owner;
 pub mod payload;

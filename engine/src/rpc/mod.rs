@@ -15,6 +15,7 @@ mod list;
 mod list_compensations;
 mod list_effects;
 mod list_tools;
+mod operator;
 mod register_compensation;
 mod register_tool;
 mod reject;
@@ -33,6 +34,8 @@ use undolog_proto::v1::{
     undo_log_registry_server::{UndoLogRegistry, UndoLogRegistryServer},
     undo_log_sessions_server::{UndoLogSessions, UndoLogSessionsServer},
 };
+
+pub(crate) use operator::operator_service;
 
 use crate::call::Engine;
 
@@ -82,6 +85,7 @@ macro_rules! verbs {
         }
     };
 }
+use verbs;
 
 verbs! {
     UndoLogEngine for Calls {

@@ -3,11 +3,16 @@
 //! Every read runs in a transaction of its organisation and names the organisation in the query as
 //! well; an agent finds only the sessions of its own principal.
 
+mod approvals;
 mod effects;
 pub mod page;
 mod sessions;
 mod waited;
 
+pub use approvals::{
+    ApprovalEventView, ApprovalFilter, ApprovalMark, ApprovalView, approval_marks, get_approval,
+    list_approvals, show_approval,
+};
 pub use effects::{EffectView, list_effects};
 pub use page::{Page, Paging};
 pub use sessions::{

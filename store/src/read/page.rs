@@ -1,5 +1,6 @@
 //! Pages of lists: sizes, and tokens that mean something to one list only.
 
+use chrono::{DateTime, Utc};
 use serde::{Serialize, de::DeserializeOwned};
 use undolog_core::{
     limits::{PAGE_DEFAULT, PAGE_MAX},
@@ -94,6 +95,12 @@ pub(crate) fn from_token<K: DeserializeOwned>(list: &str, token: &str) -> Result
 /// The refusal of a token of another list, or of none.
 pub(crate) fn refused() -> StepError {
     StepError::refuse(Reason::CursorInvalid, "the page token or cursor is none of this list")
+}
+
+/// A time in a token.
+pub(crate) fn time_of(micros: i64) -> Result<DateTime<Utc>, StepError> {
+    DateTime::from_timestamp_micros(micros)
+        .ok_or_else(|| StepError::refuse(Reason::CursorInvalid, "the page token holds no time"))
 }
 
 #[cfg(test)]

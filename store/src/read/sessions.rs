@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::{
     only_of,
-    page::{PAGE_BYTES_MAX, Page, Paging},
+    page::{PAGE_BYTES_MAX, Page, Paging, time_of},
 };
 use crate::{error::StepError, payload, pool::Store, session, step::Caller, tenant::Tenant};
 
@@ -353,9 +353,4 @@ pub async fn list_sessions(
     Page::cut("sessions", views, limit, matched, |view| {
         (view.started_at.timestamp_micros(), view.session_id)
     })
-}
-
-fn time_of(micros: i64) -> Result<DateTime<Utc>, StepError> {
-    DateTime::from_timestamp_micros(micros)
-        .ok_or_else(|| StepError::refuse(Reason::CursorInvalid, "the page token holds no time"))
 }
