@@ -73,6 +73,18 @@ ALTER TABLE undolog_compensation_registry
   ADD COLUMN rate_per_minute int
     CONSTRAINT undolog_compensation_rate CHECK (rate_per_minute BETWEEN 1 AND 1000000);
 
+-- What limits and breakers count: calls of a function, and calls of a host.
+ALTER TABLE undolog_undo_attempts
+  ADD COLUMN compensation_fn text,
+  ADD COLUMN host text;
+COMMENT ON COLUMN undolog_undo_attempts.host IS 'Scheme, host and port that was called; what a breaker is about';
+CREATE INDEX idx_undolog_undo_attempts_running ON undolog_undo_attempts (org_id, compensation_fn)
+  WHERE finished_at IS NULL;
+CREATE INDEX idx_undolog_undo_attempts_started
+  ON undolog_undo_attempts (org_id, compensation_fn, started_at);
+CREATE INDEX idx_undolog_undo_attempts_host ON undolog_undo_attempts (org_id, host, finished_at)
+  WHERE finished_at IS NOT NULL;
+
 CREATE TABLE undolog_pauses (
   org_id uuid NOT NULL REFERENCES undolog_orgs (org_id) ON DELETE CASCADE,
   compensation_fn text NOT NULL DEFAULT '',
@@ -115,10 +127,14 @@ CREATE TABLE undolog_notifications (
   lease_expires_at timestamptz,
   fence bigint NOT NULL DEFAULT 0,
   last_error text,
-  sent_at timestamptz
+  finished_at timestamptz,
+  CONSTRAINT undolog_notifications_finished CHECK ((state = 'pending') = (finished_at IS NULL))
 );
 COMMENT ON TABLE undolog_notifications IS 'Outbox of signed webhooks, written with what they tell about';
-CREATE INDEX idx_undolog_notifications_due ON undolog_notifications (due_at) WHERE state = 'pending';
+CREATE INDEX idx_undolog_notifications_due ON undolog_notifications (org_id, due_at)
+  WHERE state = 'pending';
+CREATE INDEX idx_undolog_notifications_old ON undolog_notifications (finished_at)
+  WHERE state <> 'pending';
 
 DO $$
 DECLARE
@@ -152,13 +168,13 @@ GRANT SELECT ON undolog_pause_all TO undolog_app, undolog_worker;
 -- ------------------------------------------------------------------ sight of what is due
 
 GRANT SELECT (granted_at, resolved_at, voided_at) ON undolog_approval_requests TO undolog_auth;
-GRANT SELECT (org_id, notification_id, state, due_at, lease_expires_at, fence)
+GRANT SELECT (org_id, notification_id, state, due_at, lease_expires_at, fence, finished_at)
   ON undolog_notifications TO undolog_auth;
 GRANT SELECT (lost_at, probed_at) ON undolog_effect_log TO undolog_auth;
 CREATE POLICY undolog_notifications_auth ON undolog_notifications FOR SELECT TO undolog_auth
   USING (true);
 
--- The same columns as before; three kinds are added.
+-- The same columns as before; four kinds are added.
 CREATE OR REPLACE VIEW undolog_due AS
   SELECT org_id, 'rollback'::text AS kind, rollback_id AS subject_id, due_at,
     lease_expires_at AS lease, fence
@@ -195,4 +211,7 @@ CREATE OR REPLACE VIEW undolog_due AS
   FROM undolog_effect_log WHERE state = 'unknown'
   UNION ALL
   SELECT org_id, 'notification', notification_id, due_at, lease_expires_at, fence
-  FROM undolog_notifications WHERE state = 'pending';
+  FROM undolog_notifications WHERE state = 'pending'
+  UNION ALL
+  SELECT org_id, 'notification_old', notification_id, finished_at, NULL, fence
+  FROM undolog_notifications WHERE state <> 'pending';

@@ -17,5 +17,7 @@ UPDATE undolog_orgs SET
   resume_window_seconds = COALESCE($15, resume_window_seconds),
   undo_window_seconds = COALESCE($16, undo_window_seconds),
   settle_ms = CASE WHEN $17 THEN $18 ELSE settle_ms END,
+  webhook_url = CASE WHEN $19 THEN $20 ELSE webhook_url END,
+  webhook_secret = CASE WHEN $19 AND $20 IS NULL THEN NULL ELSE COALESCE($21, webhook_secret) END,
   updated_at = clock_timestamp()
 WHERE org_id = $1

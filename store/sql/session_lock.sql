@@ -19,7 +19,7 @@ SELECT l.session_id, l.org_id, l.project_id, l.principal, l.state::text AS state
   COALESCE(l.on_unknown, o.on_unknown) AS on_unknown,
   o.on_dead_letter, o.on_step_conflict, o.on_unregistered_tool, o.resume_window_seconds,
   o.settle_ms, o.registry_epoch, o.default_approval_timeout_seconds,
-  o.auto_approve_on_timeout,
+  o.auto_approve_on_timeout, o.webhook_url IS NOT NULL AS notifies,
   greatest(clock_timestamp(), l.started_at, l.last_executed_at) AS t
 FROM locked l
 JOIN undolog_orgs o ON o.org_id = l.org_id

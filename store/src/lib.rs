@@ -15,6 +15,7 @@ pub mod events;
 pub mod intercept;
 pub mod migrate;
 pub mod notify;
+pub mod notify;
 pub mod orgs;
 pub mod owner;
 pub mod payload;

@@ -11,7 +11,7 @@ use undolog_core::{
 };
 use uuid::Uuid;
 
-use crate::{error::StepError, events::Event, step::Caller, tenant::Tenant};
+use crate::{error::StepError, events::Event, notify, step::Caller, tenant::Tenant};
 
 /// The columns of a session that steps read or write, with the policies that hold for it.
 #[derive(Debug, Clone, PartialEq, FromRow)]
@@ -59,6 +59,7 @@ pub struct SessionRow {
     pub registry_epoch: i64,
     pub default_approval_timeout_seconds: i32,
     pub auto_approve_on_timeout: bool,
+    pub notifies: bool,
     pub t: DateTime<Utc>,
 }
 
@@ -249,7 +250,11 @@ impl LockedSession {
             .execute(tx.conn())
             .await?;
         }
-        self.write(tx, last_seq).await
+        self.write(tx, last_seq).await?;
+        if self.row.notifies {
+            notify::write(tx, &self.row, &self.events).await?;
+        }
+        Ok(())
     }
 
     async fn write(&self, tx: &mut Tenant, last_seq: i64) -> Result<(), StepError> {

@@ -11,6 +11,11 @@ pub const QUEUE_ROLLBACK: &str = "undolog.rollback";
 /// The queue of sweeps and upkeep, so that these cannot starve compensations.
 pub const QUEUE_MAINTENANCE: &str = "undolog.maintenance";
 
+/// The queue of notifications, so that a slow receiver holds up nothing else.
+pub const QUEUE_NOTIFICATION: &str = "undolog.notification";
+/// Every queue.
+pub const QUEUES: [&str; 3] = [QUEUE_ROLLBACK, QUEUE_MAINTENANCE, QUEUE_NOTIFICATION];
+
 /// What a ticket is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TicketKind {
@@ -18,6 +23,8 @@ pub enum TicketKind {
     Rollback,
     /// A schedule's slot is due.
     Schedule,
+    /// An organisation has notifications to be sent.
+    Notification,
 }
 
 impl TicketKind {
@@ -26,6 +33,7 @@ impl TicketKind {
         match self {
             Self::Rollback => "rollback",
             Self::Schedule => "schedule",
+            Self::Notification => "notification",
         }
     }
 
@@ -34,6 +42,7 @@ impl TicketKind {
         match self {
             Self::Rollback => QUEUE_ROLLBACK,
             Self::Schedule => QUEUE_MAINTENANCE,
+            Self::Notification => QUEUE_NOTIFICATION,
         }
     }
 }

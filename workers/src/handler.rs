@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use undolog_store::{Store, crash_point, sweeps::Schedule};
 use uuid::Uuid;
 
-use crate::{egress::Egress, gate::Gate, options::WorkerOptions, sweep, walk};
+use crate::{egress::Egress, gate::Gate, notify, options::WorkerOptions, sweep, walk};
 
 /// What all handlers of a process share.
 #[derive(Debug)]
@@ -34,6 +34,7 @@ pub(crate) struct Shared {
 enum Ticket {
     Rollback { org_id: Uuid, rollback_id: Uuid },
     Schedule { schedule: Schedule, slot: i64 },
+    Notification { org_id: Uuid },
 }
 
 impl Ticket {
@@ -48,6 +49,7 @@ impl Ticket {
                 schedule: text("subject")?.parse().ok()?,
                 slot: job.get("slot").and_then(Value::as_i64)?,
             }),
+            "notification" => Some(Self::Notification { org_id: text("subject")?.parse().ok()? }),
             _ => None,
         }
     }
@@ -71,6 +73,10 @@ pub(crate) async fn handle(job: Value, shared: Data<Arc<Shared>>) {
             Ticket::Schedule { schedule, slot } => {
                 metrics::counter!("undolog_tickets_total", "kind" => "schedule").increment(1);
                 sweep::run(&shared, schedule, slot).await;
+            }
+            Ticket::Notification { org_id } => {
+                metrics::counter!("undolog_tickets_total", "kind" => "notification").increment(1);
+                notify::run(&shared, org_id).await;
             }
         }
     });
@@ -101,6 +107,7 @@ mod tests {
             json!({"kind": "rollback", "subject": "x", "org": org_id}),
             json!({"kind": "rollback", "subject": rollback_id}),
             json!({"kind": "schedule", "subject": "unknown", "slot": 7}),
+            json!({"kind": "notification", "subject": 1}),
             json!({"kind": "other"}),
             json!([1, 2]),
         ] {

@@ -9,6 +9,7 @@ mod call;
 mod gate;
 mod handler;
 mod http;
+mod notify;
 mod options;
 mod queue;
 mod serve;

@@ -12,7 +12,7 @@ use apalis_sql::{
     postgres::{PgListen, PostgresStorage},
 };
 use serde_json::Value;
-use undolog_store::ticket::{QUEUE_MAINTENANCE, QUEUE_ROLLBACK};
+use undolog_store::ticket::{QUEUE_MAINTENANCE, QUEUE_NOTIFICATION, QUEUE_ROLLBACK};
 use uuid::Uuid;
 
 use crate::{
@@ -26,6 +26,8 @@ const RESTART: (Duration, Duration) = (Duration::from_millis(500), Duration::fro
 const FETCHED_AHEAD: usize = 4;
 /// Sweeps that run at the same time.
 const SWEEPS: usize = 4;
+/// Organisations whose notifications are sent at the same time.
+const NOTIFIERS: usize = 8;
 /// How often the library says that this worker lives, and after how long it takes others for dead.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 const DEAD_AFTER: Duration = Duration::from_secs(120);
@@ -53,7 +55,9 @@ async fn monitor(shared: Arc<Shared>) {
     let name = format!("{}-{}", shared.name, Uuid::new_v4().simple());
     let mut rollbacks = storage(&shared, QUEUE_ROLLBACK);
     let mut maintenance = storage(&shared, QUEUE_MAINTENANCE);
-    let listener = listen(&shared, &mut rollbacks, &mut maintenance).await;
+    let mut notifications = storage(&shared, QUEUE_NOTIFICATION);
+    let all = [&mut rollbacks, &mut maintenance, &mut notifications];
+    let listener = listen(&shared, all).await;
     let stop = shared.stop.clone();
     let give_up = shared.give_up.clone();
     let monitor = Monitor::new()
@@ -69,6 +73,13 @@ async fn monitor(shared: Arc<Shared>) {
                 .data(Arc::clone(&shared))
                 .concurrency(SWEEPS)
                 .backend(maintenance)
+                .build_fn(handle),
+        )
+        .register(
+            WorkerBuilder::new(format!("{name}-notification"))
+                .data(Arc::clone(&shared))
+                .concurrency(NOTIFIERS)
+                .backend(notifications)
                 .build_fn(handle),
         )
         // After the calls were told to give up, their reports are written; then nothing is waited
@@ -105,13 +116,13 @@ fn storage(shared: &Shared, queue: &str) -> PostgresStorage<Value> {
 /// Wakes the storages by notification. Without it they poll, which is only slower.
 async fn listen(
     shared: &Shared,
-    rollbacks: &mut PostgresStorage<Value>,
-    maintenance: &mut PostgresStorage<Value>,
+    storages: [&mut PostgresStorage<Value>; 3],
 ) -> Option<tokio::task::JoinHandle<()>> {
     match PgListen::new(shared.queue_store.pool().clone()).await {
         Ok(mut listener) => {
-            listener.subscribe_with(rollbacks);
-            listener.subscribe_with(maintenance);
+            for storage in storages {
+                listener.subscribe_with(storage);
+            }
             Some(tokio::spawn(async move {
                 if let Err(error) = listener.listen().await {
                     tracing::warn!(%error, "notifications are lost; the queue is polled");

@@ -123,6 +123,7 @@ impl From<SetArgs> for OrgChange {
             resume_window_seconds: args.resume_window_seconds,
             undo_window_seconds: args.undo_window_seconds,
             settle_ms: args.settle_ms.map(|settle| settle.0),
+            ..Self::default()
         }
     }
 }

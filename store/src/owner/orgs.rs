@@ -6,7 +6,7 @@ use undolog_core::reason::Reason;
 use uuid::Uuid;
 
 use super::{Owner, refuse_violation};
-use crate::error::StepError;
+use crate::{error::StepError, notify};
 
 /// An organisation with its policies.
 #[derive(Debug, Clone, PartialEq, FromRow)]
@@ -31,6 +31,8 @@ pub struct OrgRow {
     pub resume_window_seconds: i32,
     pub undo_window_seconds: i32,
     pub settle_ms: Option<i64>,
+    pub webhook_url: Option<String>,
+    pub webhook_secret: Option<String>,
 }
 
 /// What to change; `None` leaves a value as it is. Where a value can be absent, the inner `None`
@@ -53,15 +55,19 @@ pub struct OrgChange {
     pub resume_window_seconds: Option<i32>,
     pub undo_window_seconds: Option<i32>,
     pub settle_ms: Option<Option<i64>>,
+    /// Where notifications go. Taking it away takes the secret's name away too.
+    pub webhook_url: Option<Option<String>>,
+    /// The name of the secret that signs notifications.
+    pub webhook_secret: Option<String>,
 }
 
 const COLUMNS: &str = "org_id, slug, name, created_at, updated_at, \
     default_approval_timeout_seconds, auto_approve_on_timeout, never_auto_approve_tags, \
     on_tool_failure, on_rejection, on_dead_letter, on_step_conflict, on_unregistered_tool, \
     on_unknown, on_idle, idle_session_seconds, resume_window_seconds, undo_window_seconds, \
-    settle_ms";
+    settle_ms, webhook_url, webhook_secret";
 
-const VIOLATIONS: [(&str, Reason, &str); 2] = [
+const VIOLATIONS: [(&str, Reason, &str); 3] = [
     (
         "undolog_orgs_slug_key",
         Reason::RegistrationConflict,
@@ -71,6 +77,11 @@ const VIOLATIONS: [(&str, Reason, &str); 2] = [
         "undolog_orgs_slug_format",
         Reason::InvalidArgument,
         "a slug has 2 to 64 characters: lower-case letters, digits and dashes",
+    ),
+    (
+        "undolog_orgs_webhook",
+        Reason::InvalidArgument,
+        "a webhook needs the name of the secret that signs it",
     ),
 ];
 
@@ -112,6 +123,7 @@ impl Owner {
 
     /// Changes time-outs and policies.
     pub async fn set_org(&mut self, org_id: Uuid, change: &OrgChange) -> Result<OrgRow, StepError> {
+        notify::check_target(change.webhook_url.as_ref(), change.webhook_secret.as_deref())?;
         let sql = format!("{} RETURNING {COLUMNS}", include_str!("../../sql/org_set.sql"));
         let changed = sqlx::query_as(&sql)
             .bind(org_id)
@@ -132,6 +144,9 @@ impl Owner {
             .bind(change.undo_window_seconds)
             .bind(change.settle_ms.is_some())
             .bind(change.settle_ms.flatten())
+            .bind(change.webhook_url.is_some())
+            .bind(change.webhook_url.clone().flatten())
+            .bind(&change.webhook_secret)
             .fetch_one(&mut self.conn)
             .await;
         changed.map_err(|error| refuse_violation(error, &VIOLATIONS))

@@ -1,11 +1,7 @@
 //! Keeps the queue's tables small.
 
 use super::{ROWS_PER_RUN_MAX, Swept};
-use crate::{
-    error::StepError,
-    pool::Store,
-    ticket::{QUEUE_MAINTENANCE, QUEUE_ROLLBACK},
-};
+use crate::{error::StepError, pool::Store, ticket::QUEUES};
 
 /// Batches of one run: after an outage the rest waits for the next slot.
 const BATCHES_MAX: u32 = 20;
@@ -22,7 +18,7 @@ pub async fn cleanup(store: &Store) -> Result<Swept, StepError> {
     ] {
         for _ in 0..BATCHES_MAX {
             let done = sqlx::query(statement)
-                .bind([QUEUE_ROLLBACK, QUEUE_MAINTENANCE].as_slice())
+                .bind(QUEUES.as_slice())
                 .bind(ROWS_PER_RUN_MAX)
                 .execute(store.pool())
                 .await?;

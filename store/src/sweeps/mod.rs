@@ -7,6 +7,7 @@ mod brake;
 mod cleanup;
 mod grants;
 mod idle;
+mod notifications;
 mod reaper;
 mod schedule;
 mod sessions;
@@ -18,6 +19,7 @@ pub use brake::{Allowance, Brake, BrakeState, brake};
 pub use cleanup::cleanup;
 pub use grants::{LoseGrants, grants};
 pub use idle::{EndIdle, idle};
+pub use notifications::notifications;
 pub use reaper::reaper;
 pub use schedule::{Schedule, claim_slot, enqueue_due};
 pub use sessions::{FailLost, Verdict, sessions};
@@ -57,6 +59,7 @@ pub async fn run(store: &Store, schedule: Schedule) -> Result<Swept, StepError> 
         Schedule::Idle => idle(store).await,
         Schedule::Approvals => approvals(store).await,
         Schedule::Lapses => lapses(store).await,
+        Schedule::Notifications => notifications(store).await,
         Schedule::Cleanup => cleanup(store).await,
     }
 }

@@ -26,19 +26,22 @@ pub enum Schedule {
     Approvals,
     /// Lets unused approvals lapse.
     Lapses,
+    /// Issues missing tickets of notifications, and deletes old ones.
+    Notifications,
     /// Deletes old tickets and workers of the queue.
     Cleanup,
 }
 
 impl Schedule {
     /// Every schedule.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Reaper,
         Self::Grants,
         Self::Sessions,
         Self::Idle,
         Self::Approvals,
         Self::Lapses,
+        Self::Notifications,
         Self::Cleanup,
     ];
 
@@ -52,6 +55,7 @@ impl Schedule {
             Self::Idle => "idle",
             Self::Approvals => "approvals",
             Self::Lapses => "lapses",
+            Self::Notifications => "notifications",
             Self::Cleanup => "cleanup",
         }
     }
@@ -61,7 +65,7 @@ impl Schedule {
     pub const fn interval_ms(self) -> i64 {
         match self {
             Self::Approvals => 1_000,
-            Self::Reaper | Self::Grants | Self::Sessions => 5_000,
+            Self::Reaper | Self::Grants | Self::Sessions | Self::Notifications => 5_000,
             Self::Idle | Self::Lapses | Self::Cleanup => 60_000,
         }
     }

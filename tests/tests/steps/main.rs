@@ -5,6 +5,7 @@ mod approvals;
 mod bench;
 mod calls;
 mod intercept;
+mod notify;
 mod reports;
 mod rollbacks;
 mod sessions;

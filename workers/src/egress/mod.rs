@@ -15,6 +15,7 @@ use reqwest::{
     header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER},
     redirect,
 };
+use secrecy::SecretString;
 use undolog_core::{
     fn_body::RenderedCall,
     limits::{COMPENSATION_CALL_MS_MAX, KEPT_RESPONSE_BYTES},
@@ -25,7 +26,8 @@ use url::{Host, Url};
 pub use allow::{AllowList, Allowed, AllowedError};
 pub use secrets::SecretSource;
 
-use error::{Refused, TIMED_OUT, classify};
+pub(crate) use error::Refused;
+use error::{TIMED_OUT, classify};
 use resolve::{Reach, Resolver};
 use secrets::Used;
 
@@ -136,6 +138,11 @@ impl Egress {
             secrets: options.secrets.clone(),
             allow,
         })
+    }
+
+    /// A secret of an organisation, for what signs with it instead of sending it.
+    pub(crate) async fn secret(&self, org_slug: &str, name: &str) -> Result<SecretString, Refused> {
+        self.secrets.named(org_slug, name).await
     }
 
     /// Makes one call, once.

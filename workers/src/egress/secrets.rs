@@ -63,6 +63,14 @@ impl SecretSource {
         Err(Refused::Secret(name.to_owned()))
     }
 
+    /// Resolves one secret by its name.
+    pub(crate) async fn named(&self, org_slug: &str, name: &str) -> Result<SecretString, Refused> {
+        if !is_name(name) {
+            return Err(Refused::Secret(name.to_owned()));
+        }
+        self.resolve(org_slug, name).await
+    }
+
     /// Resolves every secret that a call names.
     pub(crate) async fn of_call(
         &self,
@@ -81,10 +89,7 @@ impl SecretSource {
         }
         let mut used = Used::default();
         for name in names {
-            if !is_name(name) {
-                return Err(Refused::Secret(name.to_owned()));
-            }
-            used.0.push((name.to_owned(), self.resolve(org_slug, name).await?));
+            used.0.push((name.to_owned(), self.named(org_slug, name).await?));
         }
         Ok(used)
     }
