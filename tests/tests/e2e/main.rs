@@ -9,6 +9,7 @@ mod crash;
 mod endpoints;
 mod grants;
 mod late_commit;
+mod notifications;
 mod once;
 mod outage;
 mod python;

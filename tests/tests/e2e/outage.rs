@@ -37,14 +37,13 @@ async fn in_state(world: &World, state: &str) -> i64 {
         .unwrap()
 }
 
-/// Waits until the sweep for lost sessions has run at least once more.
+/// Waits until a sweep for lost sessions has begun and ended: two more slots were claimed.
 async fn swept(world: &World) {
-    let runs = "SELECT coalesce(sum(extract(epoch FROM last_run_at))::float8, 0)
-                FROM undolog_schedules";
-    let before: f64 = sqlx::query_scalar(runs).fetch_one(world.pool()).await.unwrap();
+    let slot = "SELECT fence FROM undolog_schedules WHERE name = 'sessions'";
+    let before: i64 = sqlx::query_scalar(slot).fetch_one(world.pool()).await.unwrap();
     undolog_tests::within(SWEPT, "the sweeps run", || async {
-        let now: f64 = sqlx::query_scalar(runs).fetch_one(world.pool()).await.unwrap();
-        if now > before { Ok(()) } else { Err(now) }
+        let now: i64 = sqlx::query_scalar(slot).fetch_one(world.pool()).await.unwrap();
+        if now > before + 1 { Ok(()) } else { Err(now) }
     })
     .await;
 }
