@@ -11,7 +11,8 @@ use tonic::{
     transport::{Channel, Endpoint},
 };
 use undolog_proto::v1::{
-    undo_log_engine_client::UndoLogEngineClient, undo_log_registry_client::UndoLogRegistryClient,
+    undo_log_engine_client::UndoLogEngineClient, undo_log_operator_client::UndoLogOperatorClient,
+    undo_log_registry_client::UndoLogRegistryClient,
     undo_log_sessions_client::UndoLogSessionsClient,
 };
 
@@ -108,6 +109,14 @@ impl Api {
     #[must_use]
     pub fn registry(&self) -> UndoLogRegistryClient<Authed> {
         UndoLogRegistryClient::with_interceptor(self.channel.clone(), self.credentials.clone())
+            .max_decoding_message_size(MESSAGE_BYTES_MAX)
+            .max_encoding_message_size(MESSAGE_BYTES_MAX)
+    }
+
+    /// What humans decide.
+    #[must_use]
+    pub fn operator(&self) -> UndoLogOperatorClient<Authed> {
+        UndoLogOperatorClient::with_interceptor(self.channel.clone(), self.credentials.clone())
             .max_decoding_message_size(MESSAGE_BYTES_MAX)
             .max_encoding_message_size(MESSAGE_BYTES_MAX)
     }

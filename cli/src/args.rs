@@ -5,15 +5,16 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::commands::{
-    compensations::CompensationsArgs, demo::DemoArgs, demo_service::DemoServiceArgs, dev::DevArgs,
-    engine::EngineArgs, keys::KeysArgs, migrate::MigrateArgs, orgs::OrgsArgs,
-    projects::ProjectsArgs, sessions::SessionsArgs, tools::ToolsArgs, worker::WorkerArgs,
+    approvals::ApprovalsArgs, compensations::CompensationsArgs, demo::DemoArgs,
+    demo_service::DemoServiceArgs, dev::DevArgs, engine::EngineArgs, keys::KeysArgs,
+    migrate::MigrateArgs, orgs::OrgsArgs, projects::ProjectsArgs, sessions::SessionsArgs,
+    tools::ToolsArgs, worker::WorkerArgs,
 };
 
 /// A transactional undo engine for AI agents: every tool call is recorded before it runs, and what
 /// a failed run did is undone, last call first.
 #[derive(Debug, Parser)]
-#[command(name = "undolog", version, propagate_version = true, arg_required_else_help = true)]
+#[command(name = "undolog", version, arg_required_else_help = true)]
 pub struct Cli {
     /// Options of every subcommand.
     #[command(flatten)]
@@ -87,4 +88,6 @@ pub enum Command {
     Compensations(CompensationsArgs),
     /// Agents' runs: what they did, and how it is undone.
     Sessions(SessionsArgs),
+    /// Irreversible calls that wait for a human.
+    Approvals(ApprovalsArgs),
 }

@@ -26,6 +26,15 @@ impl FileArgs {
         parse(&text).map_err(|error| CliError::Usage(format!("{}: {error}", self.file.display())))
     }
 
+    /// Reads one JSON value, byte by byte as it stands there.
+    pub fn json(&self) -> Result<Vec<u8>, CliError> {
+        let text = self.text()?;
+        let parsed: Result<Box<RawValue>, _> = serde_json::from_str(text.trim());
+        parsed
+            .map(|value| value.get().as_bytes().to_vec())
+            .map_err(|error| CliError::Usage(format!("{}: {error}", self.file.display())))
+    }
+
     fn text(&self) -> Result<String, CliError> {
         if self.file == Path::new("-") {
             let mut text = String::new();

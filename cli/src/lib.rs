@@ -14,6 +14,7 @@ pub mod error;
 pub mod input;
 pub mod out;
 pub mod owner;
+mod paged;
 pub mod postgres;
 pub mod shutdown;
 pub mod telemetry;
@@ -69,5 +70,6 @@ async fn dispatch(command: Command, out: &Out) -> Result<(), CliError> {
         Command::Tools(args) => commands::tools::run(args, out).await,
         Command::Compensations(args) => commands::compensations::run(args, out).await,
         Command::Sessions(args) => commands::sessions::run(args, out).await,
+        Command::Approvals(args) => commands::approvals::run(args, out).await,
     }
 }

@@ -1,5 +1,6 @@
 //! One file per subcommand: its arguments and its `run`.
 
+pub mod approvals;
 pub mod compensations;
 pub mod demo;
 pub mod demo_service;

@@ -3,6 +3,7 @@
 //! Arguments, results and templates are passed through byte by byte: a number that a parser would
 //! round reaches the reader as it was recorded.
 
+mod approval;
 mod event;
 mod registry;
 mod rollback;
@@ -11,6 +12,7 @@ mod session;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
+pub use approval::{ApprovalDetailView, ApprovalView, DecisionView, UpdateView};
 pub use event::EventView;
 pub use registry::{CompensationView, ToolView};
 pub use rollback::{PlanView, PlannedUndoView, ResidueView};
@@ -44,6 +46,15 @@ impl Raw {
         match self.0.get() {
             "null" => String::new(),
             text => shorten(text, 60),
+        }
+    }
+
+    /// The whole text; empty for none.
+    #[must_use]
+    pub fn whole(&self) -> String {
+        match self.0.get() {
+            "null" => String::new(),
+            text => shorten(text, usize::MAX),
         }
     }
 }

@@ -90,7 +90,9 @@ async fn play(args: &DemoArgs, stage: &mut Stage, screen: &Screen) -> Result<Out
         let execute = agent.intercept(index, call, &done).await?;
         let reply = agent.perform(call, &done).await?;
         if args.crash && index == 2 {
-            screen.note("SIGKILL: engine and worker die before the outcome is reported")?;
+            screen.note(
+                "SIGKILL: engine and worker die before the outcome is reported, and start again",
+            )?;
             stage.crash().await?;
         }
         screen.call(index, call, &reply)?;
@@ -114,7 +116,9 @@ async fn crash_in_the_walk(stage: &mut Stage, screen: &Screen) -> Result<(), Cli
     while stage.service.undo_calls().await?.len() < stage::STALLED_UNDO {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    screen.note("SIGKILL: engine and worker die while an undoing call is under way")?;
+    screen.note(
+        "SIGKILL: both die while an undoing call is under way; their claim runs out after 30 s",
+    )?;
     stage.crash().await
 }
 
