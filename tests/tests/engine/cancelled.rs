@@ -10,9 +10,13 @@ use uuid::Uuid;
 
 use super::bench::{Bench, ask, call, commit};
 
-/// A delay between nothing and 250 ms, different for every call, the same in every run.
-fn delay(n: u64) -> Duration {
-    Duration::from_micros(n.wrapping_mul(2_654_435_761) % 250_000)
+/// When a caller leaves: after nothing up to 100 ms, different for every call and the same in every
+/// run. Each fourth stays, so that there is something to lose.
+fn patience(n: u64) -> Duration {
+    if n % 4 == 0 {
+        return Duration::from_secs(60);
+    }
+    Duration::from_micros(n.wrapping_mul(2_654_435_761) % 100_000)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -37,7 +41,7 @@ async fn a_thousand_cancelled_calls_leave_nothing_open_and_lose_nothing() {
                 done.expect("commit");
                 effect
             };
-            tokio::time::timeout(delay(n), whole).await.ok()
+            tokio::time::timeout(patience(n), whole).await.ok()
         })
     });
     let mut acknowledged = Vec::new();
@@ -45,7 +49,7 @@ async fn a_thousand_cancelled_calls_leave_nothing_open_and_lose_nothing() {
         acknowledged.extend(call.await.expect("no panic"));
     }
     let share = format!("{} of 1000 were acknowledged", acknowledged.len());
-    assert!((50..950).contains(&acknowledged.len()), "{share}");
+    assert!((250..1_000).contains(&acknowledged.len()), "{share}");
     // The pool still works for everybody.
     let last = ask(&agent, call(Uuid::new_v4(), 1, "pay", &json!({}))).await.expect("a grant");
     assert!(matches!(last, Outcome::Execute(_)));
