@@ -101,7 +101,7 @@ fn effect_of_a_compensable_call() {
         compensating compensation_failed compensation_failed
         compensation_failed compensation_retried compensating
         compensating|compensation_failed late_success compensated
-        compensation_failed resolved_compensated compensated
+        compensating|compensation_failed resolved_compensated compensated
         compensating|compensated|compensation_failed late_result =
     ";
     assert_table!(
@@ -160,7 +160,7 @@ fn undo_entry() {
         pending|failed undo_skipped skipped
         failed undo_retried pending
         pending|running|failed|skipped undo_late_success compensated
-        failed undo_resolved compensated
+        pending|failed|skipped undo_resolved compensated
         "
     );
 }

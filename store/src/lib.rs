@@ -15,7 +15,7 @@ pub mod events;
 pub mod intercept;
 pub mod migrate;
 pub mod notify;
-pub mod notify;
+pub mod operate;
 pub mod orgs;
 pub mod owner;
 pub mod payload;

@@ -163,7 +163,10 @@ pub fn transition(
         (E::LateSuccess, S::Compensating | S::CompensationFailed) if compensable => {
             Some(S::Compensated)
         }
-        (E::ResolvedCompensated, S::CompensationFailed) if compensable => Some(S::Compensated),
+        // A human has undone it: after the walk gave it up, or before the walk came to it.
+        (E::ResolvedCompensated, S::Compensating | S::CompensationFailed) if compensable => {
+            Some(S::Compensated)
+        }
         (E::Replayed, S::Committed) => Some(from),
         (E::StaleReport | E::ResultConflict, s) if s != S::Replayed => Some(from),
         (E::LateResult, S::Compensating | S::Compensated | S::CompensationFailed)

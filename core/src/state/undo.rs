@@ -96,7 +96,7 @@ pub const fn transition(from: Option<UndoState>, event: UndoEvent) -> Option<Und
         (E::Skipped, S::Pending | S::Failed) => Some(S::Skipped),
         (E::Retried, S::Failed) => Some(S::Pending),
         (E::LateSuccess, S::Pending | S::Running | S::Failed | S::Skipped) => Some(S::Compensated),
-        (E::Resolved, S::Failed) => Some(S::Compensated),
+        (E::Resolved, S::Pending | S::Failed | S::Skipped) => Some(S::Compensated),
         _ => None,
     }
 }

@@ -45,7 +45,7 @@ pub struct EffectView {
 }
 
 #[derive(Debug, FromRow)]
-struct EffectShown {
+pub(crate) struct EffectShown {
     effect_id: Uuid,
     session_id: Uuid,
     tool_id: Option<Uuid>,
@@ -74,11 +74,11 @@ struct EffectShown {
     lease_expires_at: Option<DateTime<Utc>>,
     replay_count: i16,
     approval_request_id: Option<Uuid>,
-    matched: i64,
+    pub(crate) matched: i64,
 }
 
 impl EffectShown {
-    fn view(self) -> Result<EffectView, StepError> {
+    pub(crate) fn view(self) -> Result<EffectView, StepError> {
         let error_raw = self.error_raw;
         let result = optional(self.result_text, self.result_raw.as_deref())?;
         let compensation = optional(self.compensation_text, self.compensation_raw.as_deref())?;

@@ -4,9 +4,9 @@
 //! well; an agent finds only the sessions of its own principal.
 
 mod approvals;
-mod effects;
+pub(crate) mod effects;
 pub mod page;
-mod sessions;
+pub(crate) mod sessions;
 mod waited;
 
 pub use approvals::{

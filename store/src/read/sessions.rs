@@ -130,7 +130,7 @@ pub struct UndoView {
 }
 
 #[derive(Debug, FromRow)]
-struct UndoShown {
+pub(crate) struct UndoShown {
     undo_id: Uuid,
     effect_id: Uuid,
     attempt: i32,
@@ -152,7 +152,7 @@ struct UndoShown {
 }
 
 impl UndoShown {
-    fn view(self) -> Result<UndoView, StepError> {
+    pub(crate) fn view(self) -> Result<UndoView, StepError> {
         let error_raw = self.last_error_raw;
         Ok(UndoView {
             undo_id: self.undo_id,
@@ -210,7 +210,7 @@ pub struct DeadLetterView {
 }
 
 #[derive(Debug, FromRow)]
-struct DeadLetterShown {
+pub(crate) struct DeadLetterShown {
     dead_letter_id: Uuid,
     session_id: Uuid,
     effect_id: Uuid,

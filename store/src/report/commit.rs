@@ -1,30 +1,24 @@
 //! Commit: evidence, recorded in every session state.
 
-use chrono::{DateTime, Utc};
-use serde_json::json;
-use sqlx::FromRow;
 use undolog_core::{
-    Tier,
-    commit::{CommitAction, CommitFound, StoredResult as Recorded, decide},
-    json::{Node, canonical_value_eq},
     limits,
     reason::{Reason, Refusal},
-    state::{DeadLetterReason, EffectEvent, FailedEffect, UndoState},
+    state::{EffectEvent, FailedEffect},
 };
 use uuid::Uuid;
 
-use super::{Fail, attempt_of, effect_of, heard, late};
+use super::{
+    Fail, attempt_of, effect_of,
+    evidence::{self, Evidence},
+    heard,
+};
 use crate::{
-    dead_letters::{self, About},
-    effects::{self, EffectRow},
     error::{Decided, StepError},
     intercept::StoredResult,
-    payload, registry,
-    rollback::RollbackRow,
+    payload,
     session::LockedSession,
     step::{Caller, Step},
     tenant::Tenant,
-    undo::{self, UndoRow},
 };
 
 /// Who closes a dead letter when the evidence arrives.
@@ -43,24 +37,6 @@ pub struct Commit {
     pub attempt: u32,
     /// The outcome; `success = false` is a Fail in every respect.
     pub result: StoredResult,
-}
-
-/// The earlier attempt that a stale report names.
-#[derive(Debug, FromRow)]
-struct EarlierAttempt {
-    granted_at: Option<DateTime<Utc>>,
-    result_text: Option<String>,
-    result_raw: Option<Vec<u8>>,
-}
-
-/// Everything that a Commit finds and works on.
-struct Work {
-    effect: EffectRow,
-    attempt: i32,
-    entry: Option<UndoRow>,
-    rollback: Option<RollbackRow>,
-    output: Node,
-    bytes: Vec<u8>,
 }
 
 impl Step for Commit {
@@ -88,15 +64,18 @@ impl Step for Commit {
         session.touched_by(&self.caller);
         let effect = effect_of(tx, &session, self.effect_id).await?;
         let attempt = attempt_of(&effect, self.attempt)?;
-        let entry = undo::of_attempt(tx, effect.effect_id, attempt).await?;
-        let rollback = late::covering(tx, &session, &effect).await?;
-        let mut work = Work { effect, attempt, entry, rollback, output, bytes };
-        let found = self.find(tx, &session, &work).await?;
-        let plan = decide(&found);
-        for action in &plan.actions {
-            self.act(tx, &mut session, &mut work, *action).await?;
-        }
-        let reply = plan.reply.map(|reason| heard(reason, &session, &work.effect));
+        let evidence = Evidence {
+            actor: &self.caller.principal,
+            closed_by: EVIDENCE,
+            event: EffectEvent::Committed,
+            operator_said: None,
+            note: None,
+            output,
+            bytes,
+            duration_ms: i64::try_from(self.result.duration_ms).ok(),
+        };
+        let recorded = evidence::record(tx, &mut session, effect, attempt, evidence).await?;
+        let reply = recorded.reply.map(|reason| heard(reason, &session, &recorded.effect));
         session.save(tx).await?;
         Ok(reply.map_or(Ok(()), Err))
     }
@@ -113,233 +92,4 @@ impl Commit {
             effect: FailedEffect::MaybeApplied,
         }
     }
-
-    async fn find(
-        &self,
-        tx: &mut Tenant,
-        session: &LockedSession,
-        work: &Work,
-    ) -> Result<CommitFound, StepError> {
-        let effect = &work.effect;
-        let is_current = work.attempt == effect.attempt;
-        let (granted, stored_text, stored_raw) = if is_current {
-            let granted = effect.granted_at.is_some();
-            (granted, effect.result_text.clone(), effect.result_raw.clone())
-        } else {
-            let earlier = earlier_attempt(tx, effect.effect_id, work.attempt).await?;
-            (earlier.granted_at.is_some(), earlier.result_text, earlier.result_raw)
-        };
-        let stored = match stored_text {
-            None => Recorded::None,
-            Some(text) => {
-                let known = payload::read(&text, stored_raw.as_deref())?;
-                if canonical_value_eq(&known, &work.output) {
-                    Recorded::Same
-                } else {
-                    Recorded::Different
-                }
-            }
-        };
-        Ok(CommitFound {
-            effect: effect.state()?,
-            tier: effect.tier()?,
-            granted,
-            is_current,
-            stored,
-            entry: work.entry.as_ref().map(UndoRow::state).transpose()?,
-            dead_letter: late::dead_letter(tx, effect.effect_id, work.entry.as_ref()).await?,
-            rollback_begun: work.rollback.is_some(),
-            operator_said_not_applied: effect.operator_said.as_deref() == Some("not_applied"),
-            is_repeatable: is_repeatable(tx, session, work).await?,
-            session: session.state(),
-        })
-    }
-
-    async fn act(
-        &self,
-        tx: &mut Tenant,
-        session: &mut LockedSession,
-        work: &mut Work,
-        action: CommitAction,
-    ) -> Result<(), StepError> {
-        let actor = self.caller.principal.as_str();
-        match action {
-            CommitAction::Commit => {
-                let effect = &mut work.effect;
-                effect.apply(session, EffectEvent::Committed, actor, json!({}))?;
-                effect.committed_at = Some(session.t());
-                effect.outcome = None;
-                effect.duration_ms = i64::try_from(self.result.duration_ms).ok();
-                effect.end_grant();
-                effects::save(tx, effect).await?;
-                store_result(tx, work).await
-            }
-            CommitAction::StoreResult => {
-                work.effect.duration_ms = i64::try_from(self.result.duration_ms).ok();
-                effects::save(tx, &work.effect).await?;
-                store_result(tx, work).await
-            }
-            CommitAction::StoreOnAttempt => self.store_on_attempt(tx, session, work).await,
-            CommitAction::NewEntry => new_entry(tx, session, work, actor).await,
-            CommitAction::RequeueEntry => requeue(tx, session, work, actor).await,
-            CommitAction::CloseDeadLetter => {
-                for letter in late::letters(tx, work.effect.effect_id, work.entry.as_ref()).await? {
-                    let id = letter.dead_letter_id;
-                    dead_letters::close(tx, session, id, EVIDENCE, "committed", None).await?;
-                }
-                Ok(())
-            }
-            CommitAction::NoteDeadLetter => {
-                for letter in late::letters(tx, work.effect.effect_id, work.entry.as_ref()).await? {
-                    dead_letters::note(session, letter.dead_letter_id, actor, "late result");
-                }
-                Ok(())
-            }
-            CommitAction::OpenDeadLetter(reason) => {
-                self.open_dead_letter(tx, session, work, reason).await
-            }
-            CommitAction::CountResidue => {
-                late::count_residue(tx, session, work.rollback.as_mut()).await
-            }
-            CommitAction::MakeDue => {
-                late::make_due(tx, session, work.rollback.as_mut(), actor).await
-            }
-            CommitAction::Event(event) => {
-                let detail = json!({"attempt": work.attempt});
-                work.effect.apply(session, event, actor, detail)
-            }
-        }
-    }
-
-    async fn open_dead_letter(
-        &self,
-        tx: &mut Tenant,
-        session: &mut LockedSession,
-        work: &mut Work,
-        reason: DeadLetterReason,
-    ) -> Result<(), StepError> {
-        let actor = self.caller.principal.as_str();
-        let about = About {
-            effect_id: work.effect.effect_id,
-            undo_id: work.entry.as_ref().map(|entry| entry.undo_id),
-            rollback_id: work.rollback.as_ref().map(|rollback| rollback.rollback_id),
-        };
-        let detail = match reason {
-            DeadLetterReason::LateCommit => "the call committed after it had been compensated",
-            _ => "the call committed after an operator had said that it was not applied",
-        };
-        dead_letters::open(tx, session, about, reason, detail, actor).await?;
-        late::dead_lettered(tx, session, work.rollback.as_mut(), actor).await
-    }
-
-    /// Keeps a result on the attempt that it belongs to.
-    async fn store_on_attempt(
-        &self,
-        tx: &mut Tenant,
-        session: &LockedSession,
-        work: &Work,
-    ) -> Result<(), StepError> {
-        let org_id = tx.org_id();
-        let stored = payload::store(&work.output, &work.bytes);
-        sqlx::query(include_str!("../../sql/effect_attempt_result.sql"))
-            .bind(work.effect.effect_id)
-            .bind(work.attempt)
-            .bind(org_id)
-            .bind(session.id())
-            .bind(session.t())
-            .bind(stored.jsonb_text)
-            .bind(stored.raw)
-            .bind(i64::try_from(self.result.duration_ms).ok())
-            .bind(&work.effect.state)
-            .execute(tx.conn())
-            .await?;
-        Ok(())
-    }
-}
-
-async fn store_result(tx: &mut Tenant, work: &Work) -> Result<(), StepError> {
-    let org_id = tx.org_id();
-    let stored = payload::store(&work.output, &work.bytes);
-    let done = sqlx::query(include_str!("../../sql/effect_result.sql"))
-        .bind(work.effect.effect_id)
-        .bind(work.effect.executed_at)
-        .bind(org_id)
-        .bind(stored.jsonb_text)
-        .bind(stored.raw)
-        .execute(tx.conn())
-        .await?;
-    crate::session::one_row(done.rows_affected(), "result")
-}
-
-/// A settled entry whose effect turned out to have happened: a new one, with a new key, on top.
-async fn new_entry(
-    tx: &mut Tenant,
-    session: &mut LockedSession,
-    work: &mut Work,
-    actor: &str,
-) -> Result<(), StepError> {
-    let Some(old) = &work.entry else {
-        return Err(StepError::Corrupt(format!(
-            "effect {} has no undo entry to follow",
-            work.effect.effect_id
-        )));
-    };
-    let entry = old.again_on_top(session, Uuid::now_v7());
-    undo::insert(tx, session, &entry, actor).await?;
-    work.entry = Some(entry);
-    Ok(())
-}
-
-/// A failed entry that waited for this result goes back to work.
-async fn requeue(
-    tx: &mut Tenant,
-    session: &mut LockedSession,
-    work: &mut Work,
-    actor: &str,
-) -> Result<(), StepError> {
-    if let Some(entry) = &mut work.entry {
-        entry.retry(session, actor, json!({"cause": "late_commit"}))?;
-        undo::save(tx, entry).await?;
-    }
-    if work.effect.state()? == undolog_core::state::EffectState::CompensationFailed {
-        let event = EffectEvent::CompensationRetried;
-        work.effect.apply(session, event, actor, json!({"cause": "late_commit"}))?;
-        effects::save(tx, &work.effect).await?;
-    }
-    Ok(())
-}
-
-async fn earlier_attempt(
-    tx: &mut Tenant,
-    effect_id: Uuid,
-    attempt: i32,
-) -> Result<EarlierAttempt, StepError> {
-    let org_id = tx.org_id();
-    let row: Option<EarlierAttempt> = sqlx::query_as(
-        "SELECT granted_at, result_snapshot::text AS result_text, \
-         result_snapshot_raw AS result_raw FROM undolog_effect_attempts \
-         WHERE effect_id = $1 AND attempt = $2 AND org_id = $3",
-    )
-    .bind(effect_id)
-    .bind(attempt)
-    .bind(org_id)
-    .fetch_optional(tx.conn())
-    .await?;
-    row.ok_or_else(|| StepError::Refused(Refusal::new(Reason::AttemptInvalid)))
-}
-
-/// May the compensation of a settled entry be run again? Read only where the answer matters.
-async fn is_repeatable(
-    tx: &mut Tenant,
-    session: &LockedSession,
-    work: &Work,
-) -> Result<bool, StepError> {
-    let Some(entry) = &work.entry else { return Ok(false) };
-    if work.effect.tier()? != Tier::Compensable || entry.state()? != UndoState::Compensated {
-        return Ok(false);
-    }
-    let epoch = session.row.registry_epoch;
-    let version = Some(entry.compensation_version.as_str());
-    let bundle = registry::compensation(tx, epoch, &entry.compensation_fn, version).await?;
-    Ok(bundle.is_some_and(|bundle| bundle.fn_body.repeatable))
 }

@@ -20,7 +20,7 @@ use crate::{
 
 /// The newest rollback whose scope holds the effect, whether it runs or has ended. Effects granted
 /// after a partial rollback had ended are outside of it, whatever their position.
-pub(super) async fn covering(
+pub(crate) async fn covering(
     tx: &mut Tenant,
     session: &LockedSession,
     effect: &EffectRow,
@@ -43,7 +43,7 @@ pub(super) async fn covering(
 }
 
 /// The open dead letters on the entry, or on the effect itself.
-pub(super) async fn letters(
+pub(crate) async fn letters(
     tx: &mut Tenant,
     effect_id: Uuid,
     entry: Option<&UndoRow>,
@@ -55,7 +55,7 @@ pub(super) async fn letters(
 }
 
 /// The reason of the open dead letter; the entry's own comes first.
-pub(super) async fn dead_letter(
+pub(crate) async fn dead_letter(
     tx: &mut Tenant,
     effect_id: Uuid,
     entry: Option<&UndoRow>,
@@ -72,7 +72,7 @@ pub(super) async fn dead_letter(
 }
 
 /// One more committed irreversible effect of a rollback. A running one counts at its end.
-pub(super) async fn count_residue(
+pub(crate) async fn count_residue(
     tx: &mut Tenant,
     session: &mut LockedSession,
     rollback: Option<&mut RollbackRow>,
@@ -87,7 +87,7 @@ pub(super) async fn count_residue(
 }
 
 /// The report makes the rollback due: it may have waited for it, or has new work from it.
-pub(super) async fn make_due(
+pub(crate) async fn make_due(
     tx: &mut Tenant,
     session: &mut LockedSession,
     rollback: Option<&mut RollbackRow>,
@@ -110,7 +110,7 @@ pub(super) async fn make_due(
 }
 
 /// A new dead letter halts a session that had ended well.
-pub(super) async fn dead_lettered(
+pub(crate) async fn dead_lettered(
     tx: &mut Tenant,
     session: &mut LockedSession,
     rollback: Option<&mut RollbackRow>,

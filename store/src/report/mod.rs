@@ -1,8 +1,9 @@
 //! Reports of executions: Commit and Fail, and how they join a rollback that has begun.
 
 mod commit;
+pub(crate) mod evidence;
 mod fail;
-mod late;
+pub(crate) mod late;
 
 pub use commit::Commit;
 pub use fail::Fail;

@@ -1,0 +1,83 @@
+//! How a rollback goes on after an operator's decision.
+
+use serde_json::json;
+use undolog_core::state::{RollbackEvent, RollbackState, SessionEvent, SessionState};
+
+use crate::{
+    dead_letters,
+    effects::EffectRow,
+    error::StepError,
+    report::late,
+    rollback::{self, RollbackRow},
+    session::LockedSession,
+    tenant::Tenant,
+};
+
+/// There is work at a position of the stack: the rollback whose scope holds it becomes due.
+pub(super) async fn with_work(
+    tx: &mut Tenant,
+    session: &mut LockedSession,
+    effect: &EffectRow,
+    position: i32,
+    actor: &str,
+) -> Result<(), StepError> {
+    let live = rollback::live(tx, session).await?;
+    let mut found = match live.filter(|live| live.from_position <= position) {
+        Some(live) => Some(live),
+        None => late::covering(tx, session, effect).await?,
+    };
+    late::make_due(tx, session, found.as_mut(), actor).await
+}
+
+/// Something that stood in the way is settled: a rollback that was halted by it goes on, or ends
+/// here and now when nothing is left to do.
+pub(super) async fn without_obstacle(
+    tx: &mut Tenant,
+    session: &mut LockedSession,
+    actor: &str,
+) -> Result<(), StepError> {
+    let Some(mut live) = rollback::live(tx, session).await? else { return Ok(()) };
+    if live.state()? != RollbackState::Halted {
+        // It may have waited for exactly this.
+        return rollback::make_due(tx, session, &mut live, actor).await;
+    }
+    if session.state() != SessionState::Halted {
+        return Ok(());
+    }
+    let ahead = ahead(tx, session, &live).await?;
+    if ahead.has_open {
+        let stops = ahead.is_blocked && session.row.on_dead_letter != "continue";
+        return match stops {
+            // Another dead letter above it still stops the walk.
+            true => Ok(()),
+            false => rollback::make_due(tx, session, &mut live, actor).await,
+        };
+    }
+    if dead_letters::open_count(tx, session.id()).await? > 0 {
+        return Ok(());
+    }
+    live.apply(session, RollbackEvent::Reopened, actor, json!({}))?;
+    session.apply(SessionEvent::Reopened, actor, json!({}))?;
+    session.row.settled_at = None;
+    rollback::finish(tx, session, &mut live, actor).await
+}
+
+#[derive(Debug, sqlx::FromRow)]
+struct Ahead {
+    has_open: bool,
+    is_blocked: bool,
+}
+
+async fn ahead(
+    tx: &mut Tenant,
+    session: &LockedSession,
+    rollback: &RollbackRow,
+) -> Result<Ahead, StepError> {
+    let org_id = tx.org_id();
+    Ok(sqlx::query_as(include_str!("../../sql/operate_ahead.sql"))
+        .bind(session.id())
+        .bind(org_id)
+        .bind(rollback.from_position)
+        .fetch_one(tx.conn())
+        .await?)
+}

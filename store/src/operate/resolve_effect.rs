@@ -1,0 +1,216 @@
+//! What an operator says about a call of which nobody knew whether it happened.
+
+use serde_json::json;
+use undolog_core::{
+    Tier, limits,
+    reason::{Reason, Refusal},
+    role::Rpc,
+    state::{EffectEvent, EffectState, Outcome, SessionState, SkipReason, UndoEvent, UndoState},
+};
+use uuid::Uuid;
+
+use super::{go_on, require_role, require_text, resolve::undone_by_hand};
+use crate::{
+    dead_letters,
+    effects::{self, EffectRow},
+    error::{Decided, StepError},
+    payload,
+    report::{
+        evidence::{self, Evidence},
+        late,
+    },
+    session::LockedSession,
+    step::{Caller, Step},
+    tenant::Tenant,
+    undo::{self, UndoRow},
+};
+
+/// What is said about the call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Resolution {
+    /// It happened, with this output (JSON; empty means `null`).
+    Committed {
+        /// The output.
+        output: Vec<u8>,
+    },
+    /// It did not happen.
+    NotApplied,
+    /// It may have happened, and was undone by hand; only for a compensable call.
+    Undone,
+}
+
+/// Settles an unknown outcome.
+#[derive(Debug, Clone)]
+pub struct ResolveEffect {
+    /// Who says so.
+    pub caller: Caller,
+    /// The session.
+    pub session_id: Uuid,
+    /// The effect.
+    pub effect_id: Uuid,
+    /// What is said.
+    pub resolve: Resolution,
+    /// How it is known; required.
+    pub note: String,
+}
+
+/// What came of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EffectResolved {
+    /// The effect's state.
+    pub effect_state: EffectState,
+    /// The session's state.
+    pub session_state: SessionState,
+}
+
+impl Step for ResolveEffect {
+    type Reply = EffectResolved;
+    const NAME: &'static str = "resolve_effect";
+
+    fn org_id(&self) -> Uuid {
+        self.caller.org_id
+    }
+
+    async fn run(&self, tx: &mut Tenant) -> Result<Decided<EffectResolved>, StepError> {
+        require_role(&self.caller, Rpc::ResolveEffect)?;
+        require_text("note", &self.note)?;
+        let mut session = LockedSession::require(tx, self.session_id, &self.caller).await?;
+        let mut effect = effects::require(tx, &session, self.effect_id).await?;
+        refuse_known(&session, &effect)?;
+        match &self.resolve {
+            Resolution::Committed { output } => {
+                effect = self.committed(tx, &mut session, effect, output).await?;
+            }
+            Resolution::NotApplied => self.not_applied(tx, &mut session, &mut effect).await?,
+            Resolution::Undone => self.undone(tx, &mut session, &mut effect).await?,
+        }
+        let resolved =
+            EffectResolved { effect_state: effect.state()?, session_state: session.state() };
+        session.save(tx).await?;
+        Ok(Ok(resolved))
+    }
+}
+
+/// Only what nobody knows can be resolved; whoever comes second hears what is known.
+fn refuse_known(session: &LockedSession, effect: &EffectRow) -> Result<(), StepError> {
+    let reason = match effect.state()? {
+        EffectState::Unknown => return Ok(()),
+        EffectState::Failed if effect.outcome()? == Some(Outcome::MaybeApplied) => return Ok(()),
+        _ if !crate::guard!("operate.known") => return Ok(()),
+        EffectState::Pending | EffectState::Rejected | EffectState::Replayed => Reason::NotGranted,
+        EffectState::Approved if effect.granted_at.is_none() => Reason::NotGranted,
+        EffectState::Executing | EffectState::Approved => Reason::InProgress,
+        EffectState::Failed | EffectState::Committed => Reason::ResultConflict,
+        EffectState::Compensating => Reason::UndoRunning,
+        EffectState::Compensated => Reason::AlreadyUndone,
+        EffectState::CompensationFailed => Reason::UndoFailed,
+    };
+    Err(Refusal::new(reason)
+        .with("session_id", session.id())
+        .with("effect_id", effect.effect_id)
+        .with("effect_state", &effect.state)
+        .with("operator_said", effect.operator_said.as_deref().unwrap_or_default())
+        .into())
+}
+
+impl ResolveEffect {
+    /// The same as the caller's own Commit, whenever it comes.
+    async fn committed(
+        &self,
+        tx: &mut Tenant,
+        session: &mut LockedSession,
+        effect: EffectRow,
+        output: &[u8],
+    ) -> Result<EffectRow, StepError> {
+        if output.len() > limits::RESULT_BYTES_MAX {
+            return Err(Refusal::because(Reason::LimitExceeded, "the result is too large")
+                .with("limit_bytes", limits::RESULT_BYTES_MAX)
+                .into());
+        }
+        let (output, bytes) = payload::parse_output(output).map_err(|error| {
+            StepError::refuse(Reason::InvalidArgument, format!("result: {error}"))
+        })?;
+        let evidence = Evidence {
+            actor: &self.caller.principal,
+            closed_by: &self.caller.principal,
+            event: EffectEvent::ResolvedCommitted,
+            operator_said: Some("committed"),
+            note: Some(&self.note),
+            output,
+            bytes,
+            duration_ms: None,
+        };
+        let attempt = effect.attempt;
+        let recorded = evidence::record(tx, session, effect, attempt, evidence).await?;
+        Ok(recorded.effect)
+    }
+
+    /// It never happened: nothing is undone, and the same call may run again.
+    async fn not_applied(
+        &self,
+        tx: &mut Tenant,
+        session: &mut LockedSession,
+        effect: &mut EffectRow,
+    ) -> Result<(), StepError> {
+        let actor = self.caller.principal.as_str();
+        let mut entry = undo::of_attempt(tx, effect.effect_id, effect.attempt).await?;
+        let detail = json!({"note": self.note});
+        effect.apply(session, EffectEvent::ResolvedNotApplied, actor, detail)?;
+        effect.outcome = Some(Outcome::NotApplied.as_str().to_owned());
+        effect.operator_said = Some("not_applied".to_owned());
+        effect.failed_at = effect.failed_at.or(Some(session.t()));
+        effect.end_grant();
+        effects::save(tx, effect).await?;
+        if let Some(entry) = &mut entry
+            && matches!(entry.state()?, UndoState::Pending | UndoState::Failed)
+        {
+            entry.skip(session, SkipReason::NotApplied, actor)?;
+            undo::save(tx, entry).await?;
+        }
+        self.close_letters(tx, session, effect, entry.as_ref(), "not_applied").await?;
+        go_on::without_obstacle(tx, session, actor).await
+    }
+
+    /// A human has undone whatever it was.
+    async fn undone(
+        &self,
+        tx: &mut Tenant,
+        session: &mut LockedSession,
+        effect: &mut EffectRow,
+    ) -> Result<(), StepError> {
+        if effect.tier()? != Tier::Compensable && crate::guard!("operate.undone") {
+            let why = "an irreversible call cannot be undone: say whether it happened";
+            return Err(Refusal::because(Reason::InvalidArgument, why)
+                .with("effect_id", effect.effect_id)
+                .into());
+        }
+        let actor = self.caller.principal.as_str();
+        let mut entry = undo::of_attempt(tx, effect.effect_id, effect.attempt).await?;
+        if let Some(entry) = &mut entry
+            && entry.state()? != UndoState::Compensated
+        {
+            entry.apply(session, UndoEvent::Resolved, actor, json!({"note": self.note}))?;
+            undo::save(tx, entry).await?;
+        }
+        effect.end_grant();
+        undone_by_hand(tx, session, effect, actor).await?;
+        self.close_letters(tx, session, effect, entry.as_ref(), "undone").await?;
+        go_on::without_obstacle(tx, session, actor).await
+    }
+
+    async fn close_letters(
+        &self,
+        tx: &mut Tenant,
+        session: &mut LockedSession,
+        effect: &EffectRow,
+        entry: Option<&UndoRow>,
+        resolution: &str,
+    ) -> Result<(), StepError> {
+        let actor = self.caller.principal.as_str();
+        for letter in late::letters(tx, effect.effect_id, entry).await? {
+            let (id, note) = (letter.dead_letter_id, Some(self.note.as_str()));
+            dead_letters::close(tx, session, id, actor, resolution, note).await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,107 @@
+//! Effects of which nobody knows whether they happened.
+
+use chrono::{DateTime, Utc};
+use sqlx::FromRow;
+use undolog_core::role::Rpc;
+use uuid::Uuid;
+
+use super::{filter::wanted, require_role};
+use crate::{
+    error::StepError,
+    payload::refuse_nul,
+    pool::Store,
+    read::{
+        EffectView, Page, Paging,
+        effects::EffectShown,
+        page::{PAGE_BYTES_MAX, time_of},
+    },
+    step::Caller,
+    tenant::Tenant,
+};
+
+/// Which unknown effects are listed.
+#[derive(Debug, Clone, Default)]
+pub struct UnknownFilter {
+    /// Of this session.
+    pub session_id: Option<Uuid>,
+    /// Of this tool; empty: of every one.
+    pub tool_name: String,
+}
+
+/// An unknown effect with what is known about it.
+#[derive(Debug, Clone)]
+#[expect(missing_docs, reason = "the fields are those of the wire's UnknownEffect")]
+pub struct UnknownEffect {
+    pub effect: EffectView,
+    pub session_state: String,
+    pub lost_at: DateTime<Utc>,
+    pub granted_at: Option<DateTime<Utc>>,
+    /// `happened`, `did_not_happen` or `cannot_tell`.
+    pub probe_answer: Option<String>,
+    pub probe_error: Option<String>,
+    pub probe_count: i32,
+    /// The tool's registration has a question to ask.
+    pub has_probe: bool,
+}
+
+#[derive(Debug, FromRow)]
+struct UnknownShown {
+    #[sqlx(flatten)]
+    effect: EffectShown,
+    session_state: String,
+    lost_at: DateTime<Utc>,
+    granted_at: Option<DateTime<Utc>>,
+    probe_answer: Option<String>,
+    probe_error: Option<String>,
+    probe_count: i32,
+    has_probe: bool,
+}
+
+impl UnknownShown {
+    fn view(self) -> Result<UnknownEffect, StepError> {
+        Ok(UnknownEffect {
+            effect: self.effect.view()?,
+            session_state: self.session_state,
+            lost_at: self.lost_at,
+            granted_at: self.granted_at,
+            probe_answer: self.probe_answer,
+            probe_error: self.probe_error,
+            probe_count: self.probe_count,
+            has_probe: self.has_probe,
+        })
+    }
+}
+
+/// Unknown effects, the longest unknown first.
+///
+/// # Errors
+/// The filter or the page is refused, or the database could not be reached.
+pub async fn list_unknown(
+    store: &Store,
+    caller: &Caller,
+    filter: &UnknownFilter,
+    paging: &Paging,
+) -> Result<Page<UnknownEffect>, StepError> {
+    require_role(caller, Rpc::ListUnknown)?;
+    refuse_nul("tool_name", &filter.tool_name)?;
+    let limit = paging.rows()?;
+    let (micros, effect_id) = paging.after::<(i64, Uuid)>("unknown")?.unzip();
+    let after = micros.map(time_of).transpose()?;
+    let mut tx = Tenant::begin(store, caller.org_id).await?;
+    let rows: Vec<UnknownShown> = sqlx::query_as(include_str!("../../sql/operate_unknown.sql"))
+        .bind(caller.org_id)
+        .bind(filter.session_id)
+        .bind(wanted(&filter.tool_name))
+        .bind(after)
+        .bind(effect_id)
+        .bind(limit + 1)
+        .bind(PAGE_BYTES_MAX)
+        .fetch_all(tx.conn())
+        .await?;
+    tx.commit().await?;
+    let matched = rows.first().map_or(0, |row| row.effect.matched);
+    let views = rows.into_iter().map(UnknownShown::view).collect::<Result<Vec<_>, _>>()?;
+    Page::cut("unknown", views, limit, matched, |view| {
+        (view.lost_at.timestamp_micros(), view.effect.effect_id)
+    })
+}
