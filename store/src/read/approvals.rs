@@ -242,7 +242,11 @@ pub async fn list_approvals(
 fn list_statement(is_pending: bool) -> String {
     let sql = include_str!("../../sql/approval_list.sql");
     let any = "a.state::text = ANY($3::text[])";
-    if is_pending { sql.replace(any, &format!("a.state = 'pending' AND {any}")) } else { sql.into() }
+    if is_pending {
+        sql.replace(any, &format!("a.state = 'pending' AND {any}"))
+    } else {
+        sql.into()
+    }
 }
 
 /// One request, as it stands.

@@ -5,6 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -64,6 +65,44 @@ impl Clock {
         *offset_us += by_us;
         // One aligned word in the page cache: a reader sees the old or the new value, never half.
         self.file.write_all_at(&offset_us.to_ne_bytes(), 0).expect("move the clock");
+    }
+}
+
+/// A wrong wall clock for the program under test, while the database's stays right.
+#[derive(Debug)]
+pub struct Skew(Clock);
+
+impl Skew {
+    /// So much ahead of the time.
+    pub fn ahead(by: Duration) -> Self {
+        let skew = Self::none();
+        skew.0.advance(by);
+        skew
+    }
+
+    /// So much behind the time.
+    pub fn behind(by: Duration) -> Self {
+        let skew = Self::none();
+        skew.0.add(-i64::try_from(by.as_micros()).expect("a duration that a test can mean"));
+        skew
+    }
+
+    fn none() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(1);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        Self(Clock::create(&base().join(format!("skew-{}-{number}", std::process::id()))))
+    }
+
+    /// What the program's environment needs.
+    pub fn environment(&self) -> Vec<(String, String)> {
+        let text = |(name, path): (&str, PathBuf)| (name.to_owned(), path.display().to_string());
+        self.0.environment().into_iter().map(text).collect()
+    }
+}
+
+impl Drop for Skew {
+    fn drop(&mut self) {
+        let _it_is_eight_bytes = std::fs::remove_file(&self.0.path);
     }
 }
 

@@ -10,7 +10,7 @@ mod private;
 mod shared;
 mod template;
 
-pub use clock::Clock;
+pub use clock::{Clock, Skew};
 pub use database::TestDb;
 pub(crate) use folders::lock;
 pub use folders::workspace_root;

@@ -3,11 +3,13 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod approvals;
 mod bytes;
 mod cancel;
 mod crash;
 mod endpoints;
 mod grants;
+mod humans;
 mod late_commit;
 mod notifications;
 mod once;
@@ -16,3 +18,4 @@ mod python;
 mod rollback;
 mod tenants;
 mod unknown;
+mod waiting;

@@ -1,0 +1,192 @@
+//! A thousand callers wait on one engine, and cost next to nothing.
+
+use std::time::Duration;
+
+use futures::future::join_all;
+use serde_json::json;
+use undolog_proto::v1::intercept_response::Outcome;
+use undolog_proto::v1::{InterceptRequest, WatchApprovalRequest};
+use undolog_tests::world::{Agent, Client, reason_of};
+use undolog_tests::{World, eventually, within};
+
+use crate::approvals::waiting;
+use crate::humans::{approve, asked, count, reject, revoke, tools, waits, wire};
+
+/// Callers that watch the approval, and callers that wait with their call.
+const WATCHERS: usize = 500;
+const CALLERS: usize = 500;
+/// What all of them together may cost in memory.
+const MEMORY_KIB_MAX: u64 = 20 * 1024;
+
+/// What every update of a request said, until the last one.
+async fn watched(client: &Client, approval: &str) -> Vec<String> {
+    let request = WatchApprovalRequest {
+        approval_id: approval.to_owned(),
+        ..WatchApprovalRequest::default()
+    };
+    let mut stream = client.operator().watch_approval(request).await.expect("watch").into_inner();
+    let mut states = Vec::new();
+    while let Some(update) = stream.message().await.expect("an update") {
+        let approval = update.approval.expect("an approval");
+        states.push(format!("{}/{}", approval.state, approval.effect_state));
+        if update.is_final {
+            assert_eq!(stream.message().await.expect("the end"), None);
+            return states;
+        }
+    }
+    panic!("the stream ended after {states:?}")
+}
+
+fn memory_kib(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("a process");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("VmRSS");
+    line.trim().trim_end_matches(" kB").parse().expect("a number")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_thousand_waiters_hold_no_connection_and_all_hear_the_decision() {
+    let world = World::start().await;
+    tools(&world).await;
+    let boss = world.client("approver", "boss").await;
+    let key = world.org.key(world.pool(), "agent", "agent-1").await;
+    let url = world.engines[0].grpc_url();
+    // A connection has room for 1,024 calls at once.
+    let clients: Vec<Client> = (0..4).map(|_| Client::new(&url, Some(&key))).collect();
+    let mut agent = Agent::begin(clients[0].clone(), &world.witness).await;
+    let request = InterceptRequest { wait_ms: 25_000, ..agent.request("wire", &wire(1)) };
+    let asked = InterceptRequest { wait_ms: 0, ..request.clone() };
+    let approval = waits(agent.ask(asked).await).approval_id;
+    for client in &clients {
+        waits(
+            of(client, &world, &agent)
+                .ask(InterceptRequest { wait_ms: 1, ..request.clone() })
+                .await,
+        );
+    }
+    let pid = world.engines[0].process.id();
+    let before = memory_kib(pid);
+
+    let watchers = (0..WATCHERS).map(|n| {
+        let (client, approval) = (clients[n % clients.len()].clone(), approval.clone());
+        tokio::spawn(async move { watched(&client, &approval).await })
+    });
+    let watchers: Vec<_> = watchers.collect();
+    let callers = (0..CALLERS).map(|n| {
+        let agent = of(&clients[n % clients.len()], &world, &agent);
+        let request = request.clone();
+        tokio::spawn(async move {
+            match agent.ask(request).await.expect("an answer") {
+                Outcome::Execute(granted) => {
+                    agent.commit(&granted.effect_id, &json!({"sent": true})).await.unwrap();
+                    true
+                }
+                Outcome::Replay(_) => false,
+                Outcome::AwaitingApproval(_) => panic!("the decision was not heard"),
+            }
+        })
+    });
+    let callers: Vec<_> = callers.collect();
+    waiting(&world, WATCHERS + CALLERS).await;
+
+    let after = memory_kib(pid);
+    println!("1,000 waiters: {before} KiB before, {after} KiB while they wait");
+    assert!(after <= before + MEMORY_KIB_MAX, "{before} KiB before, {after} KiB now");
+    // The pool's eight and the one that listens; none of them is in a transaction.
+    let held = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+        AND application_name LIKE '%engine%'";
+    eventually("the engine's connections are idle", || async {
+        let open = count(&world, &format!("{held} AND state <> 'idle'")).await;
+        if open <= 1 { Ok(()) } else { Err(open) }
+    })
+    .await;
+    let connections = count(&world, held).await;
+    println!("connections of the engine: {connections}");
+    assert!(connections <= 9, "{connections} connections");
+
+    approve(&boss, &approval).await.unwrap();
+    let ran = join_all(callers).await.into_iter().filter(|ran| *ran.as_ref().unwrap()).count();
+    assert_eq!(ran, 1);
+    for states in join_all(watchers).await {
+        let states = states.expect("no panic");
+        assert_eq!(states[0], "pending/pending");
+        let last = states.last().unwrap();
+        assert!(last.starts_with("approved/"), "{states:?}");
+    }
+    waiting(&world, 0).await;
+}
+
+fn of(client: &Client, world: &World, agent: &Agent) -> Agent {
+    Agent::of_session(client.clone(), &world.witness, agent.session)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watcher_sees_each_end_of_a_request() {
+    let world = World::start().await;
+    tools(&world).await;
+    let boss = world.client("approver", "boss").await;
+    let mut agent = world.agent().await;
+    let mine = agent.client.clone();
+
+    let revoked = asked(&mut agent, &wire(1)).await.approval_id;
+    let watcher = spawn_watch(&mine, &revoked);
+    waiting(&world, 1).await;
+    approve(&boss, &revoked).await.unwrap();
+    revoke(&boss, &revoked).await.unwrap();
+    let states = watcher.await.unwrap();
+    assert_eq!(states.last().unwrap(), "approved/rejected", "{states:?}");
+    // What is over is told at once.
+    assert_eq!(watched(&boss, &revoked).await, ["approved/rejected"]);
+
+    let voided = asked(&mut agent, &wire(2)).await.approval_id;
+    let watcher = spawn_watch(&mine, &voided);
+    waiting(&world, 1).await;
+    agent.rollback().await.unwrap();
+    assert_eq!(watcher.await.unwrap(), ["pending/pending", "rejected/rejected"]);
+
+    let mut agent = Agent::begin(mine.clone(), &world.witness).await;
+    let rejected = asked(&mut agent, &wire(3)).await.approval_id;
+    let watcher = spawn_watch(&mine, &rejected);
+    waiting(&world, 1).await;
+    reject(&boss, &rejected).await.unwrap();
+    assert_eq!(watcher.await.unwrap(), ["pending/pending", "rejected/rejected"]);
+
+    let stranger = world.client("agent", "agent-2").await;
+    let request = WatchApprovalRequest { approval_id: rejected, ..WatchApprovalRequest::default() };
+    let refused = stranger.operator().watch_approval(request).await.unwrap_err();
+    assert_eq!(reason_of(&refused), "APPROVAL_NOT_FOUND");
+}
+
+fn spawn_watch(client: &Client, approval: &str) -> tokio::task::JoinHandle<Vec<String>> {
+    let (client, approval) = (client.clone(), approval.to_owned());
+    tokio::spawn(async move { watched(&client, &approval).await })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_decision_is_heard_through_another_engine_and_after_the_listener_was_cut_off() {
+    let mut world = World::start().await;
+    world.add_engine(Default::default()).await;
+    tools(&world).await;
+    let boss = world.client_of(1, "approver", "boss").await;
+    let mut agent = world.agent().await;
+    let client = agent.client.clone();
+    let approval = asked(&mut agent, &wire(1)).await.approval_id;
+    let listening = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+        AND query LIKE 'LISTEN \"undolog_approvals\"%'";
+    eventually("both engines listen", || async {
+        let listeners = count(&world, listening).await;
+        if listeners == 2 { Ok(()) } else { Err(listeners) }
+    })
+    .await;
+    let cut = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
+        WHERE datname = current_database() AND query LIKE 'LISTEN \"undolog_approvals\"%'";
+    assert_eq!(count(&world, cut).await, 2);
+    let watcher = spawn_watch(&client, &approval);
+    waiting(&world, 1).await;
+    reject(&boss, &approval).await.unwrap();
+    assert_eq!(watcher.await.unwrap().last().unwrap(), "rejected/rejected");
+    within(Duration::from_secs(60), "both engines listen again", || async {
+        let listeners = count(&world, listening).await;
+        if listeners == 2 { Ok(()) } else { Err(listeners) }
+    })
+    .await;
+}
