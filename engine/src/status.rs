@@ -37,7 +37,7 @@ pub(crate) fn of_error(error: &StepError) -> Status {
             tracing::warn!(error = %error, "the journal did not answer");
             of_refusal(&Refusal::because(
                 Reason::Unavailable,
-                "the journal did not answer; the call is recorded in whole or not at all, ask again",
+                "the journal did not answer; the call is recorded whole or not at all, ask again",
             ))
         }
         error => {

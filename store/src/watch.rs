@@ -3,8 +3,9 @@
 //!
 //! Transactions commit in another order than they take their numbers, so a reader that follows the
 //! newest row would skip one that commits late. The stream of an organisation is ordered by (epoch,
-//! transaction, session, number) and shows only what lies below the snapshot's xmin: everything there is
-//! decided for good. In a session the numbers are taken under its lock, so they need no such care.
+//! transaction, session, number) and shows only what lies below the snapshot's xmin: everything
+//! there is decided for good. In a session the numbers are taken under its lock, so they need no
+//! such care.
 
 use chrono::{DateTime, NaiveDate, Utc};
 use sqlx::FromRow;

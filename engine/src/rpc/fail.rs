@@ -37,8 +37,8 @@ pub(super) async fn run(
     answer.map(|()| v1::FailResponse {})
 }
 
-/// What the caller knows of the effect. A value of a later version of the wire is refused: taking it
-/// for another one could hide that something happened.
+/// What the caller knows of the effect. A value of a later version of the wire is refused: taking
+/// it for another one could hide that something happened.
 fn known(value: i32) -> Result<FailedEffect, Status> {
     match v1::FailedEffect::try_from(value) {
         Ok(v1::FailedEffect::Unspecified | v1::FailedEffect::MaybeApplied) => {

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use serde_json::json;
 use tokio::sync::Semaphore;
 use undolog_proto::v1::intercept_response::Outcome;
-use undolog_tests::eventually;
+use undolog_tests::{eventually, world::Client};
 use uuid::Uuid;
 
 use super::bench::{Bench, ask, call, commit};
@@ -19,12 +19,9 @@ fn patience(n: u64) -> Duration {
     Duration::from_micros(n.wrapping_mul(2_654_435_761) % 100_000)
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_thousand_cancelled_calls_leave_nothing_open_and_lose_nothing() {
-    let mut bench = Bench::start_with(|options| options.store.connections_max = 2).await;
-    let admin = bench.admin().await;
-    bench.tools(&admin).await;
-    let agent = bench.agent().await;
+/// A thousand callers, sixteen at a time, each for as long as it has patience; answers the effects
+/// whose commits were acknowledged.
+async fn thousand(agent: &Client) -> Vec<String> {
     let room = Arc::new(Semaphore::new(16));
     let calls = (0..1_000_u64).map(|n| {
         let (agent, room) = (agent.clone(), Arc::clone(&room));
@@ -48,6 +45,16 @@ async fn a_thousand_cancelled_calls_leave_nothing_open_and_lose_nothing() {
     for call in calls.collect::<Vec<_>>() {
         acknowledged.extend(call.await.expect("no panic"));
     }
+    acknowledged
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_thousand_cancelled_calls_leave_nothing_open_and_lose_nothing() {
+    let mut bench = Bench::start_with(|options| options.store.connections_max = 2).await;
+    let admin = bench.admin().await;
+    bench.tools(&admin).await;
+    let agent = bench.agent().await;
+    let acknowledged = thousand(&agent).await;
     let share = format!("{} of 1000 were acknowledged", acknowledged.len());
     assert!((250..1_000).contains(&acknowledged.len()), "{share}");
     // The pool still works for everybody.
