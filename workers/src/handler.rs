@@ -1,7 +1,7 @@
 //! What a ticket leads to. A handler always answers Ok: what has to be done again stands in our own
 //! rows, never in the queue's.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use apalis::prelude::Data;
 use serde_json::Value;
@@ -27,6 +27,19 @@ pub(crate) struct Shared {
     pub(crate) stop: CancellationToken,
     /// What still runs is handed back.
     pub(crate) give_up: CancellationToken,
+}
+
+/// How long a stopped process waits for its connections to say goodbye.
+const CLOSE: Duration = Duration::from_secs(1);
+
+impl Shared {
+    /// Closes the connections, so that whoever stops the database next finds none of ours.
+    pub(crate) async fn close(&self) {
+        let closed = async { tokio::join!(self.store.close(), self.queue_store.close()) };
+        if tokio::time::timeout(CLOSE, closed).await.is_err() {
+            tracing::debug!(worker = self.name, "connections are left to the system");
+        }
+    }
 }
 
 /// A ticket that this build understands.

@@ -123,6 +123,7 @@ impl Workers {
         if let Some(face) = face {
             face.abort();
         }
+        shared.close().await;
         tracing::info!(worker = shared.name, "stopped");
         Ok(())
     }
