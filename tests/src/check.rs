@@ -89,6 +89,7 @@ impl Settled {
             (_, "failed") if !maybe_applied => self.open_dead_letters == 0,
             ("irreversible", "committed") => self.open_dead_letters == 0,
             ("irreversible", _) => maybe_applied && self.open_dead_letters == 1,
+            (_, "compensation_failed") if skipped => self.open_dead_letters == 0,
             (_, "compensation_failed") => self.open_dead_letters == 1,
             _ if maybe_applied && skipped => self.open_dead_letters == 0,
             _ => maybe_applied && self.open_dead_letters == 1,

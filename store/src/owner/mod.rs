@@ -5,6 +5,7 @@
 
 mod keys;
 mod orgs;
+mod pause;
 mod projects;
 
 use std::str::FromStr as _;
@@ -17,6 +18,7 @@ use undolog_core::reason::Reason;
 
 pub use keys::{KeyHash, KeyRow, NewKey};
 pub use orgs::{OrgChange, OrgRow};
+pub use pause::PauseAll;
 pub use projects::ProjectRow;
 
 use crate::error::StepError;
