@@ -1,8 +1,8 @@
 //! The gRPC engine of UndoLog: it records effects and enqueues work, and executes nothing itself.
 //!
 //! A request passes the gate (who calls, may this role call this, how long may it take), becomes
-//! one step of the journal in `rpc/<verb>.rs`, and its answer or refusal goes back as one message or
-//! one gRPC status. The engine keeps nothing that matters in memory: any number of engines serve
+//! one step of the journal in `rpc/<verb>.rs`, and its answer or refusal goes back as one message
+//! or one gRPC status. The engine keeps nothing that matters in memory: any number of engines serve
 //! one journal.
 
 mod bell;
