@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::commands::{
-    approvals::ApprovalsArgs, compensations::CompensationsArgs, demo::DemoArgs,
-    demo_service::DemoServiceArgs, dev::DevArgs, engine::EngineArgs, keys::KeysArgs,
-    migrate::MigrateArgs, orgs::OrgsArgs, projects::ProjectsArgs, sessions::SessionsArgs,
-    tools::ToolsArgs, worker::WorkerArgs,
+    approvals::ApprovalsArgs, compensations::CompensationsArgs, dead_letters::DeadLettersArgs,
+    demo::DemoArgs, demo_service::DemoServiceArgs, dev::DevArgs, engine::EngineArgs,
+    keys::KeysArgs, migrate::MigrateArgs, orgs::OrgsArgs, projects::ProjectsArgs, queue::QueueArgs,
+    sessions::SessionsArgs, tools::ToolsArgs, unknown::UnknownArgs, worker::WorkerArgs,
 };
 
 /// A transactional undo engine for AI agents: every tool call is recorded before it runs, and what
@@ -90,4 +90,10 @@ pub enum Command {
     Sessions(SessionsArgs),
     /// Irreversible calls that wait for a human.
     Approvals(ApprovalsArgs),
+    /// Calls of which nobody knows whether they happened.
+    Unknown(UnknownArgs),
+    /// What only a human can settle.
+    DeadLetters(DeadLettersArgs),
+    /// Pause and resume compensations, and see what is due.
+    Queue(QueueArgs),
 }

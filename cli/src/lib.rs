@@ -9,6 +9,7 @@ pub mod api;
 pub mod args;
 pub mod commands;
 pub mod config;
+mod confirm;
 pub mod database;
 pub mod error;
 pub mod input;
@@ -71,5 +72,8 @@ async fn dispatch(command: Command, out: &Out) -> Result<(), CliError> {
         Command::Compensations(args) => commands::compensations::run(args, out).await,
         Command::Sessions(args) => commands::sessions::run(args, out).await,
         Command::Approvals(args) => commands::approvals::run(args, out).await,
+        Command::Unknown(args) => commands::unknown::run(args, out).await,
+        Command::DeadLetters(args) => commands::dead_letters::run(args, out).await,
+        Command::Queue(args) => commands::queue::run(args, out).await,
     }
 }

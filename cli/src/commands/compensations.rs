@@ -55,6 +55,8 @@ pub(crate) struct CompensationFile {
     retry_backoff_ms: Option<u32>,
     is_active: Option<bool>,
     open: bool,
+    concurrency_max: Option<u32>,
+    rate_per_minute: Option<u32>,
 }
 
 impl From<CompensationFile> for Compensation {
@@ -69,6 +71,8 @@ impl From<CompensationFile> for Compensation {
             retry_backoff_ms: file.retry_backoff_ms,
             is_active: file.is_active.unwrap_or(true),
             open: file.open,
+            concurrency_max: file.concurrency_max,
+            rate_per_minute: file.rate_per_minute,
             ..Self::default()
         }
     }

@@ -2,6 +2,7 @@
 
 pub mod approvals;
 pub mod compensations;
+pub mod dead_letters;
 pub mod demo;
 pub mod demo_service;
 pub mod dev;
@@ -10,6 +11,9 @@ pub mod keys;
 pub mod migrate;
 pub mod orgs;
 pub mod projects;
+pub mod queue;
 pub mod sessions;
+mod sessions_watch;
 pub mod tools;
+pub mod unknown;
 pub mod worker;

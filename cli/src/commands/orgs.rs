@@ -56,6 +56,9 @@ pub struct SetArgs {
     /// Risk tags whose calls are never approved by a time-out; an empty text takes them away.
     #[arg(long, value_name = "TAG,…", value_delimiter = ',')]
     pub never_auto_approve_tags: Option<Vec<String>>,
+    /// Whether whoever asked for a call may approve it.
+    #[arg(long, value_name = "true|false")]
+    pub requester_may_approve: Option<bool>,
     /// What a failed call does to its session.
     #[arg(long, value_parser = ["rollback", "continue"])]
     pub on_tool_failure: Option<String>,
@@ -89,6 +92,12 @@ pub struct SetArgs {
     /// How long an unknown effect is waited for before its undo; `default` is its grant's lease.
     #[arg(long, value_name = "MS|default", value_parser = parse_settle_ms)]
     pub settle_ms: Option<Settle>,
+    /// Where notifications go; `none` ends them.
+    #[arg(long, value_name = "URL|none")]
+    pub webhook_url: Option<String>,
+    /// Name of the secret that signs notifications; the secret itself is the workers'.
+    #[arg(long, value_name = "NAME")]
+    pub webhook_secret: Option<String>,
 }
 
 /// A wait, or the default.
@@ -123,7 +132,9 @@ impl From<SetArgs> for OrgChange {
             resume_window_seconds: args.resume_window_seconds,
             undo_window_seconds: args.undo_window_seconds,
             settle_ms: args.settle_ms.map(|settle| settle.0),
-            ..Self::default()
+            requester_may_approve: args.requester_may_approve,
+            webhook_url: args.webhook_url.map(|url| (url != "none").then_some(url)),
+            webhook_secret: args.webhook_secret,
         }
     }
 }
@@ -181,6 +192,9 @@ fn show(row: &OrgRow, out: &Out) -> Result<(), CliError> {
         ("resume_window_seconds", row.resume_window_seconds.to_string()),
         ("undo_window_seconds", row.undo_window_seconds.to_string()),
         ("settle_ms", or_default(row.settle_ms.map(|ms| ms.to_string()))),
+        ("requester_may_approve", row.requester_may_approve.to_string()),
+        ("webhook_url", row.webhook_url.clone().unwrap_or_default()),
+        ("webhook_secret", row.webhook_secret.clone().unwrap_or_default()),
     ])
 }
 
@@ -206,6 +220,9 @@ struct OrgView<'a> {
     resume_window_seconds: i32,
     undo_window_seconds: i32,
     settle_ms: Option<i64>,
+    requester_may_approve: bool,
+    webhook_url: Option<&'a str>,
+    webhook_secret: Option<&'a str>,
 }
 
 impl<'a> From<&'a OrgRow> for OrgView<'a> {
@@ -230,6 +247,9 @@ impl<'a> From<&'a OrgRow> for OrgView<'a> {
             resume_window_seconds: row.resume_window_seconds,
             undo_window_seconds: row.undo_window_seconds,
             settle_ms: row.settle_ms,
+            requester_may_approve: row.requester_may_approve,
+            webhook_url: row.webhook_url.as_deref(),
+            webhook_secret: row.webhook_secret.as_deref(),
         }
     }
 }

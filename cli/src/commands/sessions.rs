@@ -1,14 +1,17 @@
 //! `undolog sessions`: list them, show one with its effects and undo stack, roll one back, read its
-//! events.
+//! events, settle a halted one, and hold the brake on a mass expiry.
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
+use serde_json::json;
 use undolog_proto::v1::{
     Effect, GetSessionRequest, ListEffectsRequest, ListSessionsRequest, RollbackRequest,
-    WatchEventsRequest, rollback_request::Scope,
+    SetBrakeRequest, SettleSessionRequest, WatchEventsRequest, rollback_request::Scope,
 };
 
+use super::{queue, sessions_watch};
 use crate::{
     api::{Api, ApiArgs},
+    confirm::confirm,
     error::CliError,
     out::Out,
     views::{
@@ -26,9 +29,15 @@ pub struct SessionsArgs {
     /// The engine.
     #[command(flatten)]
     pub api: ApiArgs,
+    /// Keep the newest sessions in sight, as they change.
+    #[arg(long)]
+    pub watch: bool,
+    /// Only sessions in this state; may be given more than once. With `--watch`.
+    #[arg(long = "state", value_name = "STATE", requires = "watch")]
+    pub states: Vec<String>,
     /// What to do.
     #[command(subcommand)]
-    pub verb: SessionsVerb,
+    pub verb: Option<SessionsVerb>,
 }
 
 /// What to do with sessions.
@@ -45,6 +54,44 @@ pub enum SessionsVerb {
     Rollback(RollbackArgs),
     /// Read the events of a session.
     Events(EventsArgs),
+    /// Let a halted session leave the lists; it stays halted.
+    Settle {
+        /// The session's id.
+        session_id: String,
+        /// Why nothing more is to be done, for the journal.
+        #[arg(long, value_name = "TEXT")]
+        note: String,
+    },
+    /// Hold or release the failing of sessions whose lease ran out.
+    Brake {
+        /// What holds from now on.
+        #[arg(value_enum)]
+        order: BrakeOrder,
+        /// Do not ask before every lost session fails at once.
+        #[arg(long, short)]
+        yes: bool,
+    },
+}
+
+/// What holds for sessions whose lease ran out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum BrakeOrder {
+    /// None fails until this is taken back.
+    Stop,
+    /// Every one fails, however many.
+    Force,
+    /// The workers decide again.
+    Release,
+}
+
+impl BrakeOrder {
+    fn state(self) -> &'static str {
+        match self {
+            Self::Stop => "stopped",
+            Self::Force => "forced",
+            Self::Release => "released",
+        }
+    }
 }
 
 /// Which sessions to list.
@@ -102,11 +149,19 @@ pub struct EventsArgs {
 /// Runs the verb.
 pub async fn run(args: SessionsArgs, out: &Out) -> Result<(), CliError> {
     let api = Api::connect(&args.api)?;
-    match args.verb {
+    let Some(verb) = args.verb else {
+        if args.watch {
+            return sessions_watch::run(&api, &args.states, out).await;
+        }
+        return Err(CliError::Usage("name a verb, or --watch; --help lists them".to_owned()));
+    };
+    match verb {
         SessionsVerb::List(list_args) => list(&api, list_args, out).await,
         SessionsVerb::Show { session_id } => show(&api, session_id, out).await,
         SessionsVerb::Rollback(rollback_args) => rollback(&api, rollback_args, out).await,
         SessionsVerb::Events(events_args) => events(&api, events_args, out).await,
+        SessionsVerb::Settle { session_id, note } => settle(&api, session_id, note, out).await,
+        SessionsVerb::Brake { order, yes } => brake(&api, order, yes, out).await,
     }
 }
 
@@ -257,4 +312,22 @@ async fn events(api: &Api, args: EventsArgs, out: &Out) -> Result<(), CliError> 
         return Ok(());
     }
     out.table(&EventView::HEADERS, history)
+}
+
+async fn settle(api: &Api, session_id: String, note: String, out: &Out) -> Result<(), CliError> {
+    let request = SettleSessionRequest { org_id: api.org(), session_id: session_id.clone(), note };
+    let answer = api.operator().settle_session(api.request(request)).await?.into_inner();
+    if out.is_json() {
+        return out.json(&json!({"session_id": session_id, "state": answer.state}));
+    }
+    out.line(format!("settled; the session stays {} and leaves the lists", answer.state))
+}
+
+async fn brake(api: &Api, order: BrakeOrder, yes: bool, out: &Out) -> Result<(), CliError> {
+    if order == BrakeOrder::Force {
+        confirm("fail every session whose lease ran out, however many", yes)?;
+    }
+    let request = SetBrakeRequest { org_id: api.org(), state: order.state().to_owned() };
+    let answer = api.operator().set_brake(api.request(request)).await?.into_inner();
+    queue::show(&answer, out)
 }

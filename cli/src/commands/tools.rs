@@ -58,6 +58,11 @@ pub(crate) struct ToolFile {
     grant_lease_ms: u32,
     max_execution_ms: u32,
     allowed_compensations: Vec<String>,
+    approval_timeout_seconds: u32,
+    auto_approve_on_timeout: Option<bool>,
+    approval_quorum: u32,
+    requester_may_approve: Option<bool>,
+    probe: Option<Box<RawValue>>,
 }
 
 impl From<ToolFile> for Tool {
@@ -77,6 +82,11 @@ impl From<ToolFile> for Tool {
             grant_lease_ms: file.grant_lease_ms,
             max_execution_ms: file.max_execution_ms,
             allowed_compensations: file.allowed_compensations,
+            approval_timeout_seconds: file.approval_timeout_seconds,
+            auto_approve_on_timeout: file.auto_approve_on_timeout,
+            approval_quorum: file.approval_quorum,
+            requester_may_approve: file.requester_may_approve,
+            probe: json_bytes(file.probe),
             ..Self::default()
         }
     }

@@ -5,6 +5,7 @@
 
 mod approval;
 mod event;
+mod operator;
 mod registry;
 mod rollback;
 mod session;
@@ -14,6 +15,10 @@ use serde_json::value::RawValue;
 
 pub use approval::{ApprovalDetailView, ApprovalView, DecisionView, UpdateView};
 pub use event::EventView;
+pub use operator::{
+    BreakerView, ChangeView, ChangesView, DeadLetterDetailView, DeadLetterItemView, PauseView,
+    QueueView, UndoAttemptView, UnknownView,
+};
 pub use registry::{CompensationView, ToolView};
 pub use rollback::{PlanView, PlannedUndoView, ResidueView};
 pub use session::{

@@ -22,6 +22,11 @@ pub struct ToolView {
     pub grant_lease_ms: u32,
     pub max_execution_ms: u32,
     pub allowed_compensations: Vec<String>,
+    pub approval_timeout_seconds: u32,
+    pub auto_approve_on_timeout: Option<bool>,
+    pub approval_quorum: u32,
+    pub requester_may_approve: Option<bool>,
+    pub probe: Raw,
     pub registered_at: Option<String>,
     pub updated_at: Option<String>,
 }
@@ -44,6 +49,11 @@ impl From<&Tool> for ToolView {
             grant_lease_ms: tool.grant_lease_ms,
             max_execution_ms: tool.max_execution_ms,
             allowed_compensations: tool.allowed_compensations.clone(),
+            approval_timeout_seconds: tool.approval_timeout_seconds,
+            auto_approve_on_timeout: tool.auto_approve_on_timeout,
+            approval_quorum: tool.approval_quorum,
+            requester_may_approve: tool.requester_may_approve,
+            probe: Raw::new(&tool.probe),
             registered_at: time(tool.registered_at.as_ref()),
             updated_at: time(tool.updated_at.as_ref()),
         }
@@ -85,6 +95,11 @@ impl ToolView {
             ("estimated impact", self.estimated_impact.clone().unwrap_or_default()),
             ("grant lease ms", or_default(self.grant_lease_ms)),
             ("max execution ms", or_default(self.max_execution_ms)),
+            ("approval timeout s", or_default(self.approval_timeout_seconds)),
+            ("approved by silence", self.auto_approve_on_timeout.map(yes_no).unwrap_or_default()),
+            ("approvers", or_default(self.approval_quorum)),
+            ("own approval", self.requester_may_approve.map(yes_no).unwrap_or_default()),
+            ("probe", self.probe.cell()),
             ("registered", self.registered_at.clone().unwrap_or_default()),
             ("schema", self.tool_schema.cell()),
         ]
@@ -105,6 +120,8 @@ pub struct CompensationView {
     pub retry_backoff_ms: u32,
     pub is_active: bool,
     pub open: bool,
+    pub concurrency_max: Option<u32>,
+    pub rate_per_minute: Option<u32>,
     pub registered_at: Option<String>,
 }
 
@@ -121,6 +138,8 @@ impl From<&Compensation> for CompensationView {
             retry_backoff_ms: compensation.retry_backoff_ms.unwrap_or_default(),
             is_active: compensation.is_active,
             open: compensation.open,
+            concurrency_max: compensation.concurrency_max,
+            rate_per_minute: compensation.rate_per_minute,
             registered_at: time(compensation.registered_at.as_ref()),
         }
     }
@@ -156,6 +175,8 @@ impl CompensationView {
             ("backoff ms", self.retry_backoff_ms.to_string()),
             ("active", yes_no(self.is_active)),
             ("open to agents", yes_no(self.open)),
+            ("calls at once", limit(self.concurrency_max)),
+            ("calls a minute", limit(self.rate_per_minute)),
             ("registered", self.registered_at.clone().unwrap_or_default()),
             ("call", self.fn_body.cell()),
             ("args schema", self.args_schema.cell()),
@@ -167,6 +188,10 @@ fn yes_no(value: bool) -> String {
     if value { "yes" } else { "no" }.to_owned()
 }
 
-fn or_default(ms: u32) -> String {
-    if ms == 0 { "default".to_owned() } else { ms.to_string() }
+fn or_default(number: u32) -> String {
+    if number == 0 { "default".to_owned() } else { number.to_string() }
+}
+
+fn limit(number: Option<u32>) -> String {
+    number.filter(|number| *number > 0).map(|number| number.to_string()).unwrap_or_default()
 }

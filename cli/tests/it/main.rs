@@ -5,4 +5,5 @@ mod demo;
 mod dev;
 mod docs;
 mod kit;
+mod sessions;
 mod verbs;

@@ -67,7 +67,7 @@ pub async fn run(args: DemoArgs, out: &Out) -> Result<(), CliError> {
             }),
         () = stop.cancelled() => Err(CliError::Failed("the demonstration was stopped".to_owned())),
     };
-    if played.is_err() {
+    if !matches!(played, Ok(_) | Err(CliError::ReaderGone)) {
         stage.show_logs();
     }
     stage.clear(args.keep).await;

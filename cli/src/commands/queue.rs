@@ -1,0 +1,142 @@
+//! `undolog queue`: pause and resume compensations, and see what is due, running and dead.
+
+use clap::{Args, Subcommand};
+use serde_json::json;
+use undolog_proto::v1::{
+    GetQueueStatusRequest, PauseQueueRequest, QueueStatus, ResumeQueueRequest,
+};
+
+use crate::{
+    api::{Api, ApiArgs},
+    error::CliError,
+    out::Out,
+    owner::OwnerArgs,
+    views::{BreakerView, PauseView, QueueView},
+};
+
+/// Arguments of `undolog queue`.
+#[derive(Debug, Args)]
+pub struct QueueArgs {
+    /// The engine.
+    #[command(flatten)]
+    pub api: ApiArgs,
+    /// The database, for `--everywhere`.
+    #[command(flatten)]
+    pub owner: OwnerArgs,
+    /// What to do.
+    #[command(subcommand)]
+    pub verb: QueueVerb,
+}
+
+/// What to do with the queue.
+#[derive(Debug, Subcommand)]
+pub enum QueueVerb {
+    /// Call no compensation, or none of one function, until it is resumed.
+    Pause(PauseArgs),
+    /// Go on with what was paused.
+    Resume(ResumeArgs),
+    /// Show what is due, running, halted, paused and dead.
+    Status,
+}
+
+/// What to pause.
+#[derive(Debug, Args)]
+pub struct PauseArgs {
+    /// Only this compensation; every one of the organisation if left out.
+    #[arg(long, value_name = "NAME", conflicts_with = "everywhere")]
+    pub compensation: Option<String>,
+    /// Every compensation of every organisation (owner's URL).
+    #[arg(long)]
+    pub everywhere: bool,
+    /// Why, for those who find it paused.
+    #[arg(long, default_value = "", value_name = "TEXT")]
+    pub reason: String,
+}
+
+/// What to resume.
+#[derive(Debug, Args)]
+pub struct ResumeArgs {
+    /// Only this compensation; the pause of every one if left out.
+    #[arg(long, value_name = "NAME", conflicts_with = "everywhere")]
+    pub compensation: Option<String>,
+    /// The pause of every organisation (owner's URL).
+    #[arg(long)]
+    pub everywhere: bool,
+}
+
+/// Runs the verb.
+pub async fn run(args: QueueArgs, out: &Out) -> Result<(), CliError> {
+    match args.verb {
+        QueueVerb::Pause(pause) if pause.everywhere => {
+            pause_everywhere(&args.owner, &pause.reason, out).await
+        }
+        QueueVerb::Resume(resume) if resume.everywhere => resume_everywhere(&args.owner, out).await,
+        verb => {
+            let api = Api::connect(&args.api)?;
+            show(&call(&api, verb).await?, out)
+        }
+    }
+}
+
+async fn call(api: &Api, verb: QueueVerb) -> Result<QueueStatus, CliError> {
+    let (org_id, mut operator) = (api.org(), api.operator());
+    let answer = match verb {
+        QueueVerb::Pause(pause) => {
+            let compensation_fn = pause.compensation.unwrap_or_default();
+            let request = PauseQueueRequest { org_id, compensation_fn, reason: pause.reason };
+            operator.pause_queue(api.request(request)).await?
+        }
+        QueueVerb::Resume(resume) => {
+            let compensation_fn = resume.compensation.unwrap_or_default();
+            let request = ResumeQueueRequest { org_id, compensation_fn };
+            operator.resume_queue(api.request(request)).await?
+        }
+        QueueVerb::Status => {
+            operator.get_queue_status(api.request(GetQueueStatusRequest { org_id })).await?
+        }
+    };
+    Ok(answer.into_inner())
+}
+
+/// Prints the queue as it stands.
+pub(crate) fn show(status: &QueueStatus, out: &Out) -> Result<(), CliError> {
+    let view = QueueView::from(status);
+    if out.is_json() {
+        return out.json(&view);
+    }
+    out.record(view.record())?;
+    if !view.pauses.is_empty() {
+        out.line("\npauses")?;
+        out.table(&PauseView::HEADERS, view.pauses.iter().map(PauseView::row).collect())?;
+    }
+    if !view.breakers.is_empty() {
+        out.line("\nhosts")?;
+        out.table(&BreakerView::HEADERS, view.breakers.iter().map(BreakerView::row).collect())?;
+    }
+    Ok(())
+}
+
+async fn pause_everywhere(owner: &OwnerArgs, reason: &str, out: &Out) -> Result<(), CliError> {
+    let mut owner = owner.connect().await?;
+    let pause = owner.pause_all("owner", reason).await?;
+    owner.close().await?;
+    let since = pause.paused_at.to_rfc3339();
+    if out.is_json() {
+        let by = pause.paused_by;
+        return out.json(&json!({"paused_at": since, "paused_by": by, "reason": pause.reason}));
+    }
+    out.line(format!("every compensation of every organisation is paused since {since}"))
+}
+
+async fn resume_everywhere(owner: &OwnerArgs, out: &Out) -> Result<(), CliError> {
+    let mut owner = owner.connect().await?;
+    let ended = owner.resume_all().await?;
+    owner.close().await?;
+    if out.is_json() {
+        return out.json(&json!({"resumed": ended.is_some()}));
+    }
+    match ended {
+        Some(pause) => out.line(format!("resumed; it was paused since {}", pause.paused_at)),
+        None => out.line("nothing was paused everywhere"),
+    }
+}
