@@ -1,16 +1,55 @@
 //! SIGKILL at every crash point of engine and worker, one at a time: the session still ends as it
 //! must, in order, with stable keys, and with no more calls than the rules allow.
+//!
+//! Each point stands in one of the lists below; a new one that stands in none fails a test.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use futures::{StreamExt as _, stream};
 use serde_json::json;
 use tonic::Code;
 use undolog_proto::v1::FailedEffect;
 use undolog_tests::pg::workspace_root;
-use undolog_tests::run::{EngineOptions, WorkerOptions};
-use undolog_tests::world::{Agent, ToolSpec, reason_of};
-use undolog_tests::{World, within};
+use undolog_tests::run::{EngineOptions, Worker, WorkerOptions};
+use undolog_tests::world::{Agent, Database, ToolSpec, reason_of};
+use undolog_tests::{PrivateCluster, World, within};
+
+/// Passed by every durable step; the number says by which one the process dies.
+const STEPS: [&str; 2] = ["step.before_commit", "step.after_commit"];
+/// Begin, four Intercepts, three Commits and the Fail.
+const ENGINE_STEPS: u32 = 9;
+/// Steps that the worker takes during the walk of three entries.
+const WORKER_STEPS: u32 = 6;
+
+/// Passed by the walk and by the sweeps of a run without other mishaps.
+const WALK: [&str; 10] = [
+    "sweep.after_reaper",
+    "sweep.after_slot_claim",
+    "worker.after_attempt_written",
+    "worker.after_call",
+    "worker.after_claim",
+    "worker.after_intent",
+    "worker.after_settle_commit",
+    "worker.before_ack",
+    "worker.before_claim",
+    "worker.before_settle_commit",
+];
+
+/// Passed by a sweep that finds something; each has its own run below.
+const SWEEPS: [&str; 4] =
+    ["sweep.before_approval", "sweep.before_grants", "sweep.before_idle", "sweep.before_session"];
+
+/// Passed elsewhere: by registrations, and by notifications.
+const ELSEWHERE: [&str; 4] = [
+    "notify.after_claim",
+    "notify.after_send",
+    "register_compensation.before_epoch",
+    "register_tool.before_epoch",
+];
+
+/// Runs at the same time: most of each is waiting.
+const AT_ONCE: usize = 3;
 
 const TOOLS: [&str; 3] = ["customer", "charge", "email"];
 /// Recovery waits for leases and sweeps.
@@ -91,78 +130,199 @@ async fn keep_alive(world: &mut World, url: &str) -> bool {
     for index in 0..world.workers.len() {
         if world.workers[index].process.exited().is_some() {
             died = true;
-            world.workers[index] =
-                undolog_tests::run::Worker::start(url, WorkerOptions::default()).await;
+            world.workers[index] = Worker::start(url, WorkerOptions::default()).await;
         }
     }
     died
 }
 
-async fn survives(point: &str, nth: u32) -> bool {
+/// Which process dies.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Victim {
+    Engine,
+    Worker,
+}
+
+fn armed(point: &str, nth: u32) -> Vec<(String, String)> {
+    vec![("UNDOLOG_CRASH_AT".to_owned(), format!("{point}:{nth}"))]
+}
+
+/// A world whose victim dies at the point.
+async fn doomed(victim: Victim, point: &str, nth: u32) -> World {
     let mut world = World::without_servers().await;
     world.add_engine(EngineOptions::default()).await;
     for tool in TOOLS {
         world.tool(ToolSpec::compensable(tool)).await;
     }
-    let armed = vec![("UNDOLOG_CRASH_AT".to_owned(), format!("{point}:{nth}"))];
-    world.engines.clear();
-    let engine = EngineOptions { environment: armed.clone(), ..EngineOptions::default() };
-    world.add_engine(engine).await;
-    let worker = WorkerOptions { environment: armed, ..WorkerOptions::default() };
-    world.workers.push(undolog_tests::run::Worker::spawn(&world.database.url(), worker));
+    let mut engine = EngineOptions::default();
+    let mut worker = WorkerOptions::default();
+    match victim {
+        Victim::Engine => {
+            world.engines.clear();
+            engine.environment = armed(point, nth);
+            world.add_engine(engine).await;
+        }
+        Victim::Worker => worker.environment = armed(point, nth),
+    }
+    world.workers.push(Worker::spawn(&world.database.url(), worker));
+    world
+}
 
-    let client = world.client("agent", "agent-1").await;
+/// Starts what has died again, without its crash point, while `work` goes on.
+async fn attended<T>(world: &mut World, died: &mut bool, work: impl Future<Output = T>) -> T {
     let url = world.database.url();
-    let witness_url = world.witness.url("");
-    let _ = witness_url;
-    let mut died = false;
+    tokio::pin!(work);
+    loop {
+        tokio::select! {
+            done = &mut work => return done,
+            () = tokio::time::sleep(Duration::from_millis(50)) => {
+                *died |= keep_alive(world, &url).await;
+            }
+        }
+    }
+}
+
+/// A whole run with one death; says whether the victim died.
+async fn survives(victim: Victim, point: &str, nth: u32) -> bool {
+    let mut world = doomed(victim, point, nth).await;
+    let client = world.client("agent", "agent-1").await;
     let session = uuid::Uuid::new_v4();
     let begin =
         undolog_proto::v1::BeginRequest { session_id: session.to_string(), ..Default::default() };
     let mut agent = Agent::of_session(client.clone(), &world.witness, session);
+    let mut died = false;
     let work = async {
-        persist("begin", || async { client.sessions().begin(begin.clone()).await.map(|_| ()) })
-            .await;
+        persist("begin", || async { client.sessions().begin(begin.clone()).await.map(drop) }).await;
         run(&mut agent).await;
-        agent
+        agent.wait_state("compensated", LIMIT).await;
     };
-    tokio::pin!(work);
-    let agent = loop {
-        tokio::select! {
-            agent = &mut work => break agent,
-            () = tokio::time::sleep(Duration::from_millis(50)) => {
-                died |= keep_alive(&mut world, &url).await;
-            }
-        }
-    };
-    let ended = agent.wait_state("compensated", LIMIT);
-    tokio::pin!(ended);
-    loop {
-        tokio::select! {
-            _ = &mut ended => break,
-            () = tokio::time::sleep(Duration::from_millis(50)) => {
-                died |= keep_alive(&mut world, &url).await;
-            }
-        }
-    }
+    attended(&mut world, &mut died, work).await;
     assert!(world.witness.objects().is_empty(), "{point}: {:?}", world.witness.objects());
     // One crash can cost one repeated call of one entry.
     let calls = world.witness.calls_to("/undo/").len();
     assert!((3..=4).contains(&calls), "{point}: {calls} compensation calls");
     world.rollback_check(session).await;
+    eprintln!("{point}:{nth} {}", if died { "survived" } else { "not passed" });
     died
 }
 
+async fn all_survive(victim: Victim, cases: Vec<(&str, u32)>) -> usize {
+    let runs = cases.iter().map(|(point, nth)| survives(victim, point, *nth));
+    let died: Vec<bool> = stream::iter(runs).buffer_unordered(AT_ONCE).collect().await;
+    died.into_iter().filter(|died| *died).count()
+}
+
+fn steps(point: &'static str, count: u32) -> Vec<(&'static str, u32)> {
+    (1..=count).map(|nth| (point, nth)).collect()
+}
+
+#[test]
+fn every_crash_point_stands_in_one_list() {
+    let listed = [&STEPS[..], &WALK, &SWEEPS, &ELSEWHERE].concat();
+    let listed: BTreeSet<String> = listed.iter().map(|&name| name.to_owned()).collect();
+    assert_eq!(points_of(&["store", "engine", "workers"]), listed);
+}
+
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_survives_a_kill_at_every_point() {
-    let points = points_of(&["store", "engine", "workers"]);
-    assert!(points.len() > 5, "{points:?}");
-    let mut never_reached = Vec::new();
-    for point in &points {
-        println!("crash point {point}");
-        if !survives(point, 1).await {
-            never_reached.push(point.clone());
-        }
+async fn the_engine_dies_before_each_commit_of_a_run() {
+    let cases = steps(STEPS[0], ENGINE_STEPS);
+    assert_eq!(all_survive(Victim::Engine, cases).await, ENGINE_STEPS as usize);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_engine_dies_after_each_commit_of_a_run() {
+    let cases = steps(STEPS[1], ENGINE_STEPS);
+    assert_eq!(all_survive(Victim::Engine, cases).await, ENGINE_STEPS as usize);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_worker_dies_around_the_commits_of_a_walk() {
+    let cases = [steps(STEPS[0], WORKER_STEPS), steps(STEPS[1], WORKER_STEPS)].concat();
+    all_survive(Victim::Worker, cases).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_worker_dies_at_each_point_of_a_walk() {
+    let cases: Vec<_> = WALK.iter().map(|point| (*point, 1)).collect();
+    assert_eq!(all_survive(Victim::Worker, cases).await, WALK.len());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_worker_dies_at_later_entries_of_a_walk() {
+    let points = WALK.iter().filter(|point| point.starts_with("worker."));
+    let cases: Vec<_> = points.flat_map(|point| [(*point, 2), (*point, 3)]).collect();
+    all_survive(Victim::Worker, cases).await;
+}
+
+/// A world whose clock moves and whose worker dies at a sweep's point.
+async fn swept(point: &str) -> World {
+    let server = PrivateCluster::start().await;
+    let mut world = World::on(Database::Private(Box::new(server))).await;
+    world.add_engine(EngineOptions::default()).await;
+    for tool in TOOLS {
+        world.tool(ToolSpec::compensable(tool)).await;
     }
-    assert!(never_reached.is_empty(), "not reached by this run: {never_reached:?}");
+    world.tool(ToolSpec::irreversible("wire")).await;
+    let worker = WorkerOptions { environment: armed(point, 1), ..WorkerOptions::default() };
+    world.workers.push(Worker::spawn(&world.database.url(), worker));
+    world
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_worker_dies_while_it_sweeps_lost_grants_and_sessions() {
+    for point in ["sweep.before_grants", "sweep.before_session"] {
+        let mut world = swept(point).await;
+        let mut agent = world.agent().await;
+        agent.call("customer", &json!({"n": 1})).await;
+        agent.grant("charge", &json!({"n": 2})).await;
+        // Past the grant's lease; then past the session's, which a live grant would keep alive.
+        let mut died = false;
+        for _ in 0..4 {
+            world.pass(Duration::from_secs(20 * 60)).await;
+            let wait = tokio::time::sleep(Duration::from_secs(8));
+            attended(&mut world, &mut died, wait).await;
+        }
+        let ended = agent.clone();
+        attended(&mut world, &mut died, async move {
+            ended.wait_state("halted", LIMIT).await;
+        })
+        .await;
+        assert!(died, "{point} was not passed");
+        assert_eq!(world.witness.calls_to("/undo/").len(), 1, "{point}");
+        world.rollback_check(agent.session).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_worker_dies_while_it_ends_idle_sessions() {
+    let mut world = swept("sweep.before_idle").await;
+    let client = world.client("agent", "agent-1").await;
+    let mut agent = Agent::of_session(client, &world.witness, uuid::Uuid::new_v4());
+    agent.call("customer", &json!({"n": 1})).await;
+    world.pass(Duration::from_secs(25 * 3600)).await;
+    let mut died = false;
+    let ended = agent.clone();
+    attended(&mut world, &mut died, async move {
+        ended.wait_state("completed", LIMIT).await;
+    })
+    .await;
+    assert!(died, "the point was not passed");
+    undolog_tests::check::fold_check(world.pool(), agent.session).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_worker_dies_while_it_sweeps_approvals() {
+    let mut world = swept("sweep.before_approval").await;
+    let mut agent = world.agent().await;
+    let request = agent.request("wire", &json!({"n": 1}));
+    agent.ask(request).await.unwrap();
+    world.pass(Duration::from_secs(3700)).await;
+    let mut died = false;
+    let ended = agent.clone();
+    attended(&mut world, &mut died, async move {
+        ended.wait_state("halted", LIMIT).await;
+    })
+    .await;
+    assert!(died, "the point was not passed");
+    undolog_tests::check::fold_check(world.pool(), agent.session).await;
 }
