@@ -47,7 +47,7 @@ fn response(reply: RollbackReply) -> v1::RollbackResponse {
     }
 }
 
-fn planned(item: PlannedItem) -> v1::PlannedUndo {
+pub(super) fn planned(item: PlannedItem) -> v1::PlannedUndo {
     let (compensation_fn, compensation_version) = item.compensation.unwrap_or_default();
     let mut planned = v1::PlannedUndo {
         effect_id: item.effect_id.to_string(),

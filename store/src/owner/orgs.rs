@@ -33,6 +33,7 @@ pub struct OrgRow {
     pub settle_ms: Option<i64>,
     pub webhook_url: Option<String>,
     pub webhook_secret: Option<String>,
+    pub requester_may_approve: bool,
 }
 
 /// What to change; `None` leaves a value as it is. Where a value can be absent, the inner `None`
@@ -59,13 +60,14 @@ pub struct OrgChange {
     pub webhook_url: Option<Option<String>>,
     /// The name of the secret that signs notifications.
     pub webhook_secret: Option<String>,
+    pub requester_may_approve: Option<bool>,
 }
 
 const COLUMNS: &str = "org_id, slug, name, created_at, updated_at, \
     default_approval_timeout_seconds, auto_approve_on_timeout, never_auto_approve_tags, \
     on_tool_failure, on_rejection, on_dead_letter, on_step_conflict, on_unregistered_tool, \
     on_unknown, on_idle, idle_session_seconds, resume_window_seconds, undo_window_seconds, \
-    settle_ms, webhook_url, webhook_secret";
+    settle_ms, webhook_url, webhook_secret, requester_may_approve";
 
 const VIOLATIONS: [(&str, Reason, &str); 3] = [
     (
@@ -147,6 +149,7 @@ impl Owner {
             .bind(change.webhook_url.is_some())
             .bind(change.webhook_url.clone().flatten())
             .bind(&change.webhook_secret)
+            .bind(change.requester_may_approve)
             .fetch_one(&mut self.conn)
             .await;
         changed.map_err(|error| refuse_violation(error, &VIOLATIONS))

@@ -1,9 +1,23 @@
 //! What humans decide: one file per verb of `UndoLogOperator`.
 
+mod filter;
 mod get_approval;
+mod get_dead_letter;
+mod get_queue_status;
 mod list_approvals;
+mod list_dead_letters;
+mod list_unknown;
+mod pause_queue;
+mod queue;
+mod resolve_dead_letters;
+mod resolve_effect;
+mod resume_queue;
+mod retry_dead_letters;
 mod revoke_approval;
+mod set_brake;
+mod settle_session;
 mod shown;
+mod skip_dead_letters;
 mod watch_approval;
 
 use std::sync::Arc;
@@ -32,6 +46,18 @@ verbs! {
         list_approvals(ListApprovalsRequest) -> ListApprovalsResponse,
         get_approval(GetApprovalRequest) -> GetApprovalResponse,
         revoke_approval(RevokeApprovalRequest) -> RevokeApprovalResponse,
+        list_unknown(ListUnknownRequest) -> ListUnknownResponse,
+        resolve_effect(ResolveEffectRequest) -> ResolveEffectResponse,
+        list_dead_letters(ListDeadLettersRequest) -> ListDeadLettersResponse,
+        get_dead_letter(GetDeadLetterRequest) -> GetDeadLetterResponse,
+        retry_dead_letters(RetryDeadLettersRequest) -> DeadLettersChanged,
+        skip_dead_letters(SkipDeadLettersRequest) -> DeadLettersChanged,
+        resolve_dead_letters(ResolveDeadLettersRequest) -> DeadLettersChanged,
+        settle_session(SettleSessionRequest) -> SettleSessionResponse,
+        pause_queue(PauseQueueRequest) -> QueueStatus,
+        resume_queue(ResumeQueueRequest) -> QueueStatus,
+        get_queue_status(GetQueueStatusRequest) -> QueueStatus,
+        set_brake(SetBrakeRequest) -> QueueStatus,
     }
 
     type WatchApprovalStream = watch_approval::Updates;
@@ -42,88 +68,5 @@ verbs! {
     ) -> Result<Response<Self::WatchApprovalStream>, Status> {
         let call = self.0.accept(request).await?;
         watch_approval::run(&self.0, call).await.map(Response::new)
-    }
-    async fn list_unknown(
-        &self,
-        _request: Request<v1::ListUnknownRequest>,
-    ) -> Result<Response<v1::ListUnknownResponse>, Status> {
-        Err(Status::unimplemented("not yet"))
-    }
-
-    async fn resolve_effect(
-        &self,
-        _request: Request<v1::ResolveEffectRequest>,
-    ) -> Result<Response<v1::ResolveEffectResponse>, Status> {
-        Err(Status::unimplemented("not yet"))
-    }
-
-    async fn list_dead_letters(
-        &self,
-        _request: Request<v1::ListDeadLettersRequest>,
-    ) -> Result<Response<v1::ListDeadLettersResponse>, Status> {
-        Err(Status::unimplemented("not yet"))
-    }
-
-    async fn get_dead_letter(
-        &self,
-        _request: Request<v1::GetDeadLetterRequest>,
-    ) -> Result<Response<v1::GetDeadLetterResponse>, Status> {
-        Err(Status::unimplemented("not yet"))
-    }
-
-    async fn retry_dead_letters(
-        &self,
-        _request: Request<v1::RetryDeadLettersRequest>,
-    ) -> Result<Response<v1::DeadLettersChanged>, Status> {
-        Err(Status::unimplemented("not yet"))
-    }
-
-    async fn skip_dead_letters(
-        &self,
-        _request: Request<v1::SkipDeadLettersRequest>,
-    ) -> Result<Response<v1::DeadLettersChanged>, Status> {
-        Err(Status::unimplemented("not yet"))
-    }
-
-    async fn resolve_dead_letters(
-        &self,
-        _request: Request<v1::ResolveDeadLettersRequest>,
-    ) -> Result<Response<v1::DeadLettersChanged>, Status> {
-        Err(Status::unimplemented("not yet"))
-    }
-
-    async fn settle_session(
-        &self,
-        _request: Request<v1::SettleSessionRequest>,
-    ) -> Result<Response<v1::SettleSessionResponse>, Status> {
-        Err(Status::unimplemented("not yet"))
-    }
-
-    async fn pause_queue(
-        &self,
-        _request: Request<v1::PauseQueueRequest>,
-    ) -> Result<Response<v1::QueueStatus>, Status> {
-        Err(Status::unimplemented("not yet"))
-    }
-
-    async fn resume_queue(
-        &self,
-        _request: Request<v1::ResumeQueueRequest>,
-    ) -> Result<Response<v1::QueueStatus>, Status> {
-        Err(Status::unimplemented("not yet"))
-    }
-
-    async fn get_queue_status(
-        &self,
-        _request: Request<v1::GetQueueStatusRequest>,
-    ) -> Result<Response<v1::QueueStatus>, Status> {
-        Err(Status::unimplemented("not yet"))
-    }
-
-    async fn set_brake(
-        &self,
-        _request: Request<v1::SetBrakeRequest>,
-    ) -> Result<Response<v1::QueueStatus>, Status> {
-        Err(Status::unimplemented("not yet"))
     }
 }

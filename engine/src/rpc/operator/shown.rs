@@ -1,8 +1,12 @@
 //! The journal's rows as the messages of operators.
 
 use undolog_proto::v1;
-use undolog_store::read::{ApprovalEventView, ApprovalView};
+use undolog_store::{
+    operate::{DeadLetterItem, UndoAttemptView, UnknownEffect},
+    read::{ApprovalEventView, ApprovalView},
+};
 
+use super::super::shown as rows;
 use crate::convert::{count, timestamp};
 
 pub(super) fn approval(view: ApprovalView) -> v1::Approval {
@@ -41,5 +45,51 @@ pub(super) fn approval_event(view: ApprovalEventView) -> v1::ApprovalEvent {
         note: view.note.unwrap_or_default(),
         args_diff: view.args_diff.unwrap_or_default().into_bytes(),
         occurred_at: Some(timestamp(view.occurred_at)),
+    }
+}
+
+pub(super) fn unknown(row: UnknownEffect) -> v1::UnknownEffect {
+    v1::UnknownEffect {
+        effect: Some(rows::effect(row.effect)),
+        session_state: row.session_state,
+        lost_at: Some(timestamp(row.lost_at)),
+        granted_at: row.granted_at.map(timestamp),
+        probe_answer: row.probe_answer.unwrap_or_default(),
+        probe_error: row.probe_error.unwrap_or_default(),
+        probe_count: count(row.probe_count),
+        has_probe: row.has_probe,
+    }
+}
+
+pub(super) fn dead_letter(item: DeadLetterItem) -> v1::DeadLetterItem {
+    v1::DeadLetterItem {
+        dead_letter: Some(rows::dead_letter(item.dead_letter)),
+        tool_name: item.tool_name,
+        step_index: count(item.step_index),
+        position: count(item.position),
+        effect_state: item.effect_state,
+        session_state: item.session_state,
+        compensation_fn: item.compensation_fn,
+        last_error: item.last_error.unwrap_or_default(),
+        attempts: count(item.attempts),
+    }
+}
+
+pub(super) fn undo_attempt(view: UndoAttemptView) -> v1::UndoAttempt {
+    v1::UndoAttempt {
+        undo_attempt_id: view.undo_attempt_id.to_string(),
+        round: count(view.round),
+        number: count(view.number),
+        outcome: view.outcome.unwrap_or_default(),
+        status: view.status.map(count).unwrap_or_default(),
+        error: view.error.unwrap_or_default(),
+        response_excerpt: view.response,
+        response_truncated: view.response_truncated,
+        method: view.method,
+        url: view.url,
+        started_at: Some(timestamp(view.started_at)),
+        finished_at: view.finished_at.map(timestamp),
+        worker: view.worker,
+        result_known: view.result_known,
     }
 }
