@@ -28,6 +28,12 @@ pub enum BrakeState {
 }
 
 impl BrakeState {
+    /// Whether it keeps lost sessions from failing.
+    #[must_use]
+    pub const fn holds(self) -> bool {
+        matches!(self, Self::Raised | Self::Stopped)
+    }
+
     const fn as_str(self) -> &'static str {
         match self {
             Self::Released => "released",
@@ -162,12 +168,6 @@ async fn save(
 }
 
 fn announce(org_id: Uuid, before: BrakeState, after: BrakeState, lost: usize, counts: Counts) {
-    let held = matches!(after, BrakeState::Raised | BrakeState::Stopped);
-    metrics::gauge!("undolog_brake_held", "org" => org_id.to_string()).set(if held {
-        1.0
-    } else {
-        0.0
-    });
     if before == after {
         return;
     }
@@ -183,6 +183,17 @@ fn announce(org_id: Uuid, before: BrakeState, after: BrakeState, lost: usize, co
     }
 }
 
+/// Nothing was lost for so long that the brake belongs to an earlier event: the next one is held
+/// from its own beginning.
+fn is_stale(brake: &Brake, window: Duration, t: DateTime<Utc>) -> bool {
+    let since = match brake.state {
+        BrakeState::Raised => brake.hold_until,
+        BrakeState::Limited => brake.last_failed_at.unwrap_or(brake.hold_until),
+        BrakeState::Released | BrakeState::Stopped | BrakeState::Forced => return false,
+    };
+    t > since + window
+}
+
 /// The decision: the brake afterwards, and how many sessions may fail.
 fn decide(
     brake: &Brake,
@@ -194,6 +205,7 @@ fn decide(
     let threshold = i64::from(BRAKE_MIN).max(counts.live * i64::from(BRAKE_PERCENT) / 100);
     let is_mass = lost.saturating_add(counts.failed) > threshold && crate::guard!("sweep.brake");
     let released = Brake { state: BrakeState::Released, ..*brake };
+    let brake = if is_stale(brake, window, t) { &released } else { brake };
     match brake.state {
         BrakeState::Stopped => (*brake, 0),
         BrakeState::Forced => (*brake, lost),
@@ -262,7 +274,9 @@ mod tests {
         // 20 in 300 s: one in 15 s.
         assert_eq!(look(&limited, 29, 1, 50, 314).1, 0);
         assert_eq!(look(&limited, 29, 1, 50, 315).1, 1);
-        assert_eq!(look(&limited, 29, 1, 50, 300 + 3600).1, 20, "never all at once");
+        assert_eq!(look(&limited, 29, 1, 50, 599).1, 19, "never all at once");
+        let (again, allowed) = look(&limited, 29, 0, 50, 300 + 3600);
+        assert_eq!((again.state, allowed), (BrakeState::Raised, 0), "another event, another hold");
         assert_eq!(look(&limited, 0, 1, 50, 320).0.state, BrakeState::Released);
     }
 

@@ -10,7 +10,7 @@ use undolog_core::{
 };
 use uuid::Uuid;
 
-use super::{ACTOR, Swept, brake, due_orgs, left};
+use super::{ACTOR, BrakeState, Swept, brake, due_orgs, left};
 use crate::{
     error::{Decided, StepError},
     pool::Store,
@@ -31,16 +31,21 @@ const LOST_MAX: i64 = 10_000;
 /// The database could not be reached.
 pub async fn sessions(store: &Store) -> Result<Swept, StepError> {
     let mut swept = Swept::default();
+    let mut held = 0_u32;
     for org_id in due_orgs(store, "session", 0).await? {
         match of_org(store, org_id).await {
-            Ok(of_org) => swept.add(of_org),
+            Ok((of_org, brake)) => {
+                swept.add(of_org);
+                held += u32::from(brake.holds());
+            }
             Err(error) => swept.add(left("sessions", org_id, &error)),
         }
     }
+    metrics::gauge!("undolog_brakes_held").set(f64::from(held));
     Ok(swept)
 }
 
-async fn of_org(store: &Store, org_id: Uuid) -> Result<Swept, StepError> {
+async fn of_org(store: &Store, org_id: Uuid) -> Result<(Swept, BrakeState), StepError> {
     let mut tx = Tenant::begin(store, org_id).await?;
     let lost: Vec<(Uuid, i64, bool)> = sqlx::query_as(include_str!("../../sql/sweep_sessions.sql"))
         .bind(org_id)
@@ -73,7 +78,7 @@ async fn of_org(store: &Store, org_id: Uuid) -> Result<Swept, StepError> {
         }
     }
     swept.left += candidates.len().saturating_sub(allowance.sessions) as u64;
-    Ok(swept)
+    Ok((swept, allowance.state))
 }
 
 /// Judges one session under its lock, and fails it if it is lost and may be failed.

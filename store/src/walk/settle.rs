@@ -117,9 +117,12 @@ pub(super) async fn compensated(
     if entry.attempt == effect.attempt {
         effect_compensated(tx, session, effect).await?;
     }
-    for letter in dead_letters::open_about(tx, entry.effect_id, Some(entry.undo_id)).await? {
-        let id = letter.dead_letter_id;
-        dead_letters::close(tx, session, id, LATE_SUCCESS, "late_success", None).await?;
+    // An entry that runs for the first time has never had a dead letter.
+    if event == UndoEvent::LateSuccess || entry.round > 1 {
+        for letter in dead_letters::open_about(tx, entry.effect_id, Some(entry.undo_id)).await? {
+            let id = letter.dead_letter_id;
+            dead_letters::close(tx, session, id, LATE_SUCCESS, "late_success", None).await?;
+        }
     }
     Ok(())
 }

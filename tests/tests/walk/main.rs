@@ -7,6 +7,7 @@ mod bench;
 mod claims;
 mod drains;
 mod endings;
+mod gates;
 mod interruptions;
 mod late;
 mod process;

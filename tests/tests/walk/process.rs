@@ -158,6 +158,29 @@ async fn foreign_and_undecodable_tickets_do_not_stop_the_queue() {
 }
 
 #[tokio::test]
+async fn a_notification_wakes_a_worker_that_hardly_polls() {
+    let bench = Bench::new().await;
+    let witness = Witness::start().await;
+    endpoint(&bench, &witness, json!({})).await;
+    let worker = Running::start(&bench, |options| options.poll_interval_ms = 600_000).await;
+    eventually("the worker listens", || async {
+        let listening: i64 = sqlx::query_scalar(
+            "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN%' \
+             AND datname = current_database()",
+        )
+        .fetch_one(bench.db.pool())
+        .await
+        .expect("count");
+        if listening > 0 { Ok(()) } else { Err(listening) }
+    })
+    .await;
+    pay(&bench, 1).await;
+    bench.rollback(RollbackScope::Whole).await.expect("rollback");
+    session_is(&bench, "compensated").await;
+    worker.stop().await;
+}
+
+#[tokio::test]
 async fn replicas_share_the_work_and_each_call_is_made_once() {
     let mut bench = Bench::new().await;
     let witness = Witness::start().await;
