@@ -1,0 +1,79 @@
+//! The queue: what is due, and whether it may run.
+
+use std::sync::Arc;
+
+use axum::{Json as Body, extract::State};
+use serde::Deserialize;
+use undolog_proto::v1;
+use utoipa::ToSchema;
+
+use super::{answer::Errors, extract::Told, shown::QueueStatus};
+use crate::{
+    call::{Caller, rpc},
+    error::Refused,
+    service::Proxy,
+};
+
+/// Shows what is due, running and dead.
+#[utoipa::path(get, path = "/queue", tag = "operators",
+    responses((status = 200, body = QueueStatus), Errors))]
+pub(super) async fn status(
+    State(proxy): State<Arc<Proxy>>,
+    caller: Caller,
+) -> Result<Body<QueueStatus>, Refused> {
+    let request = v1::GetQueueStatusRequest { org_id: String::new() };
+    let reply = rpc!(caller.again: proxy.operator().get_queue_status(request))?;
+    Ok(Body(reply.into()))
+}
+
+/// What is paused.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PauseBody {
+    /// One compensation; left out: all of the organisation's.
+    #[serde(default)]
+    compensation_fn: String,
+    /// Why.
+    #[serde(default)]
+    reason: String,
+}
+
+/// Pauses compensations.
+#[utoipa::path(post, path = "/queue/pause", tag = "operators", request_body = PauseBody,
+    responses((status = 200, body = QueueStatus), Errors))]
+pub(super) async fn pause(
+    State(proxy): State<Arc<Proxy>>,
+    caller: Caller,
+    Told(body): Told<PauseBody>,
+) -> Result<Body<QueueStatus>, Refused> {
+    let request = v1::PauseQueueRequest {
+        org_id: String::new(),
+        compensation_fn: body.compensation_fn,
+        reason: body.reason,
+    };
+    let reply = rpc!(caller.once: proxy.operator().pause_queue(request))?;
+    Ok(Body(reply.into()))
+}
+
+/// What is resumed.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ResumeBody {
+    /// One compensation; left out: all of the organisation's.
+    #[serde(default)]
+    compensation_fn: String,
+}
+
+/// Resumes compensations.
+#[utoipa::path(post, path = "/queue/resume", tag = "operators", request_body = ResumeBody,
+    responses((status = 200, body = QueueStatus), Errors))]
+pub(super) async fn resume(
+    State(proxy): State<Arc<Proxy>>,
+    caller: Caller,
+    Told(body): Told<ResumeBody>,
+) -> Result<Body<QueueStatus>, Refused> {
+    let request =
+        v1::ResumeQueueRequest { org_id: String::new(), compensation_fn: body.compensation_fn };
+    let reply = rpc!(caller.once: proxy.operator().resume_queue(request))?;
+    Ok(Body(reply.into()))
+}

@@ -1,0 +1,76 @@
+//! Tools and compensations.
+
+use super::shown;
+use crate::rest::json::Json;
+
+shown! {
+    /// One version of a tool.
+    Tool {
+        tool_id: String,
+        tool_name: String,
+        tool_version: String,
+        tier: String,
+        irreversibility_reason: Option<String>,
+        compensation_ref: Option<String>,
+        tool_schema: Json,
+        risk_tags: Vec<String>,
+        estimated_impact: Option<String>,
+        is_active: bool,
+        project_id: Option<String>,
+        idempotent: bool,
+        grant_lease_ms: u32,
+        max_execution_ms: u32,
+        allowed_compensations: Vec<String>,
+        registered_at: Option<String>,
+        updated_at: Option<String>,
+    }
+
+    /// A registered tool.
+    RegisterToolResponse {
+        tool: Option<Tool>,
+        created: bool,
+    }
+
+    /// A tool.
+    GetToolResponse {
+        tool: Option<Tool>,
+    }
+
+    /// One page of tools.
+    ListToolsResponse {
+        tools: Vec<Tool>,
+        next_page_token: Option<String>,
+    }
+
+    /// One version of a compensation.
+    Compensation {
+        compensation_id: String,
+        fn_name: String,
+        fn_version: String,
+        description: Option<String>,
+        fn_body: Json,
+        args_schema: Json,
+        max_retries: Option<u32>,
+        retry_backoff_ms: Option<u32>,
+        is_active: bool,
+        open: bool,
+        registered_at: Option<String>,
+    }
+
+    /// A registered compensation.
+    RegisterCompensationResponse {
+        compensation: Option<Compensation>,
+        created: bool,
+    }
+
+    /// A compensation.
+    GetCompensationResponse {
+        compensation: Option<Compensation>,
+    }
+
+    /// One page of compensations.
+    ListCompensationsResponse {
+        compensations: Vec<Compensation>,
+        next_page_token: Option<String>,
+    }
+}

@@ -1,0 +1,70 @@
+//! What every request of a proxy shares. None of it matters when the process ends.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use tokio::sync::Semaphore;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::{
+    call::{Caller, EngineChannel},
+    options::{ProxyError, ProxyOptions},
+    rate::Rates,
+};
+
+/// Requests that one proxy works on at once, those that wait included.
+const IN_FLIGHT_MAX: usize = 4_096;
+/// Event streams that one proxy serves at once.
+const STREAMS_MAX: usize = 256;
+
+/// A proxy.
+#[derive(Debug)]
+pub(crate) struct Proxy {
+    pub(crate) channel: EngineChannel,
+    pub(crate) rates: Option<Rates>,
+    pub(crate) in_flight: Arc<Semaphore>,
+    pub(crate) streams: Arc<Semaphore>,
+    /// Work that goes on when its caller has gone.
+    pub(crate) tasks: TaskTracker,
+    /// No new work.
+    pub(crate) stop: CancellationToken,
+    /// The proxy itself, once for each organisation that gave it a key.
+    pub(crate) executors: Vec<Caller>,
+    pub(crate) answers: AtomicBool,
+}
+
+impl Proxy {
+    pub(crate) fn new(
+        options: &ProxyOptions,
+        stop: CancellationToken,
+    ) -> Result<Arc<Self>, ProxyError> {
+        let mut executors =
+            options.executor_keys.iter().map(Caller::executor).collect::<Result<Vec<_>, _>>()?;
+        if options.dev && executors.is_empty() {
+            executors.push(Caller::dev());
+        }
+        Ok(Arc::new(Self {
+            channel: EngineChannel::new(&options.engine_url)?,
+            rates: Rates::new(options.rate_per_second, options.rate_burst),
+            in_flight: Arc::new(Semaphore::new(IN_FLIGHT_MAX)),
+            streams: Arc::new(Semaphore::new(STREAMS_MAX)),
+            tasks: TaskTracker::new(),
+            stop,
+            executors,
+            answers: AtomicBool::new(false),
+        }))
+    }
+
+    /// Whether the journal hears that this proxy runs. Only then may it count a session as one that
+    /// waits for proxies: without ticks such a session would never expire.
+    pub(crate) fn ticks(&self) -> bool {
+        !self.executors.is_empty()
+    }
+
+    /// Whether the engine answered a short while ago.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.answers.load(Ordering::Relaxed) && !self.stop.is_cancelled()
+    }
+}
