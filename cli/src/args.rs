@@ -43,7 +43,7 @@ pub struct GlobalArgs {
 pub struct LogArgs {
     /// Which messages are written: a level, or `target=level` pairs.
     #[arg(long = "log", global = true, env = "UNDOLOG_LOG", value_name = "FILTER")]
-    #[arg(default_value = "warn,sqlx::query=off,undolog=info")]
+    #[arg(default_value = "warn,sqlx=error,undolog=info")]
     pub filter: String,
     /// How messages are written.
     #[arg(long = "log-format", global = true, env = "UNDOLOG_LOG_FORMAT", value_enum)]

@@ -1,9 +1,9 @@
 //! Where a setting comes from: flags, then the environment, then the file, then the default.
 //!
 //! A key of the file is the long option of the same name, with underscores. Only options that the
-//! environment can set are settings; the others belong to one invocation. A key at the top holds for
-//! every subcommand that has the option; a key in the table of a subcommand holds for that one. The
-//! file's values become clap's defaults, so that clap alone knows the order of precedence.
+//! environment can set are settings; the others belong to one invocation. A key at the top holds
+//! for every subcommand that has the option; a key in the table of a subcommand holds for that one.
+//! The file's values become clap's defaults, so that clap alone knows the order of precedence.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

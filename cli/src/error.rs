@@ -73,7 +73,7 @@ impl From<tonic::Status> for CliError {
         {
             return Self::Refused { reason: info.reason, message };
         }
-        // A status with a cause was made on this side: the connection broke, whatever the code says.
+        // A status with a cause was made on this side: the connection broke, whatever its code.
         let is_broken = std::error::Error::source(&status).is_some();
         match status.code() {
             tonic::Code::Unavailable | tonic::Code::DeadlineExceeded => {

@@ -98,7 +98,7 @@ async fn register(api: &Api, file: &FileArgs, out: &Out) -> Result<(), CliError>
         let answer = api.registry().register_compensation(api.request(request)).await?.into_inner();
         let view = CompensationView::from(&answer.compensation.unwrap_or_default());
         if !out.is_json() {
-            let verb = if answer.created { "registered" } else { "unchanged or updated:" };
+            let verb = if answer.created { "registered" } else { "registered before:" };
             out.line(format!("{verb} {} {}", view.fn_name, view.fn_version))?;
         }
         registered.push(view);

@@ -271,7 +271,7 @@ async fn rollback(api: &Api, args: RollbackArgs, out: &Out) -> Result<(), CliErr
         return out.json(&view);
     }
     match &view.rollback_id {
-        Some(id) => out.line(format!("rollback {id} has begun; the session is {}", view.state))?,
+        Some(id) => out.line(format!("rollback {id}: the session is {}", view.state))?,
         None => out.line(format!("nothing was changed; the session is {}", view.state))?,
     }
     let plan = view.plan.iter().map(PlannedUndoView::row).collect();

@@ -109,7 +109,7 @@ async fn register(api: &Api, file: &FileArgs, out: &Out) -> Result<(), CliError>
         let answer = api.registry().register_tool(api.request(request)).await?.into_inner();
         let view = ToolView::from(&answer.tool.unwrap_or_default());
         if !out.is_json() {
-            let verb = if answer.created { "registered" } else { "unchanged or updated:" };
+            let verb = if answer.created { "registered" } else { "registered before:" };
             out.line(format!("{verb} {} {} ({})", view.tool_name, view.tool_version, view.tier))?;
         }
         registered.push(view);

@@ -48,10 +48,7 @@ impl Raw {
     /// The text, cut for a table's cell.
     #[must_use]
     pub fn cell(&self) -> String {
-        match self.0.get() {
-            "null" => String::new(),
-            text => shorten(text, 60),
-        }
+        shorten(&self.whole(), 60)
     }
 
     /// The whole text; empty for none.
@@ -59,7 +56,7 @@ impl Raw {
     pub fn whole(&self) -> String {
         match self.0.get() {
             "null" => String::new(),
-            text => shorten(text, usize::MAX),
+            text => text.to_owned(),
         }
     }
 }

@@ -99,9 +99,9 @@ impl ToolView {
             ("approved by silence", self.auto_approve_on_timeout.map(yes_no).unwrap_or_default()),
             ("approvers", or_default(self.approval_quorum)),
             ("own approval", self.requester_may_approve.map(yes_no).unwrap_or_default()),
-            ("probe", self.probe.cell()),
+            ("probe", self.probe.whole()),
             ("registered", self.registered_at.clone().unwrap_or_default()),
-            ("schema", self.tool_schema.cell()),
+            ("schema", self.tool_schema.whole()),
         ]
     }
 }
@@ -178,8 +178,8 @@ impl CompensationView {
             ("calls at once", limit(self.concurrency_max)),
             ("calls a minute", limit(self.rate_per_minute)),
             ("registered", self.registered_at.clone().unwrap_or_default()),
-            ("call", self.fn_body.cell()),
-            ("args schema", self.args_schema.cell()),
+            ("call", self.fn_body.whole()),
+            ("args schema", self.args_schema.whole()),
         ]
     }
 }

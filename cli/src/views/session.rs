@@ -131,7 +131,7 @@ impl From<&UndoEntry> for UndoEntryView {
 impl UndoEntryView {
     /// The columns of a table of undo entries.
     pub const HEADERS: [&'static str; 7] =
-        ["position", "undo", "compensation", "state", "tries", "args", "note"];
+        ["position", "undo", "compensation", "state", "retries", "args", "note"];
 
     /// The cells of a table's row.
     #[must_use]
