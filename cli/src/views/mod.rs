@@ -56,7 +56,7 @@ impl Raw {
     pub fn whole(&self) -> String {
         match self.0.get() {
             "null" => String::new(),
-            text => text.to_owned(),
+            text => shorten(text, usize::MAX),
         }
     }
 }
