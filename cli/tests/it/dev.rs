@@ -2,15 +2,9 @@
 
 use std::{net::TcpListener, time::Instant};
 
-use crate::kit::{Folder, Server, run};
+use crate::kit::{FREE_PORTS, Folder, Server, run};
 
 const TOOL: &str = r#"{"tool_name": "look", "tier": "safe", "tool_schema": {"type": "object"}}"#;
-
-fn start(folder: &Folder) -> Server {
-    let data = folder.path().join("data");
-    let data = data.to_str().expect("a path of ours");
-    Server::start(&["dev", "--json", "--port", "0", "--http-port", "0", "--data-dir", data])
-}
 
 #[test]
 fn it_answers_and_keeps_its_data_over_a_restart() {
@@ -20,7 +14,7 @@ fn it_answers_and_keeps_its_data_over_a_restart() {
     let file = file.to_str().expect("a path of ours");
 
     let began = Instant::now();
-    let server = start(&folder);
+    let server = Server::dev(&folder);
     let url = server.greeting["grpc_url"].as_str().expect("an address").to_owned();
     let list = ["tools", "list", "--json", "--engine-url", &url];
     assert_eq!(run(&list).ok().json(), serde_json::json!([]));
@@ -32,14 +26,14 @@ fn it_answers_and_keeps_its_data_over_a_restart() {
     assert_eq!(other.json(), serde_json::json!([]), "each organisation has its own");
     assert_eq!(server.interrupt().code(), Some(0));
 
-    let server = start(&folder);
+    let server = Server::dev(&folder);
     let url = server.greeting["grpc_url"].as_str().expect("an address").to_owned();
     let kept = run(&["tools", "show", "look", "--json", "--engine-url", &url]).ok().json();
     assert_eq!(kept, mine);
 
     let data = folder.path().join("data");
     let data = data.to_str().expect("a path of ours");
-    let second = run(&["dev", "--port", "0", "--http-port", "0", "--data-dir", data]);
+    let second = run(&[&["dev", "--data-dir", data], &FREE_PORTS[..]].concat());
     assert_eq!(second.code, Some(1));
     assert!(second.stderr.contains("DATA_FOLDER_IN_USE"), "{}", second.stderr);
     assert_eq!(server.interrupt().code(), Some(0));

@@ -9,6 +9,9 @@ use std::{
 
 use serde_json::Value;
 
+/// What lets several development servers run at once.
+pub(crate) const FREE_PORTS: [&str; 6] = ["--port", "0", "--http-port", "0", "--proxy-port", "0"];
+
 /// How long a process may take to end.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -95,6 +98,13 @@ impl Server {
         let greeting = serde_json::from_str(&line)
             .unwrap_or_else(|error| panic!("{error}: {line:?}, {:?}", child.try_wait()));
         Self { child, greeting, _stdout: stdout }
+    }
+
+    /// Starts a development server with its data in this folder, on free ports.
+    pub(crate) fn dev(folder: &Folder) -> Self {
+        let data = folder.path().join("data");
+        let data = data.to_str().expect("a path of ours");
+        Self::start(&[&["dev", "--json", "--data-dir", data], &FREE_PORTS[..]].concat())
     }
 
     /// Ctrl-C; it ends by itself.

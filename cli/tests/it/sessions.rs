@@ -21,18 +21,7 @@ struct Stage {
 impl Stage {
     fn build() -> Self {
         let folder = Folder::new("sessions");
-        let data = folder.path().join("data");
-        let data = data.to_str().expect("a path of ours");
-        let server = Server::start(&[
-            "dev",
-            "--json",
-            "--port",
-            "0",
-            "--http-port",
-            "0",
-            "--data-dir",
-            data,
-        ]);
+        let server = Server::dev(&folder);
         let url = server.greeting["grpc_url"].as_str().expect("an address").to_owned();
         let shop = Server::start(&["demo-service"]);
         let stage = Self { _server: server, shop, url, folder };
