@@ -146,6 +146,9 @@ impl LockedSession {
         if to != self.state {
             self.passed.push(self.state);
         }
+        if self.state == SessionState::Halted && to != SessionState::Halted {
+            self.row.settled_at = None;
+        }
         self.state = to;
         self.row.state = to.as_str().to_owned();
         let t = Some(self.t());

@@ -58,7 +58,6 @@ pub(super) async fn without_obstacle(
     }
     live.apply(session, RollbackEvent::Reopened, actor, json!({}))?;
     session.apply(SessionEvent::Reopened, actor, json!({}))?;
-    session.row.settled_at = None;
     rollback::finish(tx, session, &mut live, actor).await
 }
 

@@ -13,7 +13,7 @@ mod letter;
 mod pause;
 mod queue;
 mod resolve;
-mod resolve_effect;
+pub(crate) mod resolve_effect;
 mod retry;
 mod settle_session;
 mod show;

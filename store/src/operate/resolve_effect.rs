@@ -2,7 +2,9 @@
 
 use serde_json::json;
 use undolog_core::{
-    Tier, limits,
+    Tier,
+    json::Node,
+    limits,
     reason::{Reason, Refusal},
     role::Rpc,
     state::{EffectEvent, EffectState, Outcome, SessionState, SkipReason, UndoEvent, UndoState},
@@ -79,9 +81,12 @@ impl Step for ResolveEffect {
         refuse_known(&session, &effect)?;
         match &self.resolve {
             Resolution::Committed { output } => {
-                effect = self.committed(tx, &mut session, effect, output).await?;
+                let output = checked_output(output)?;
+                effect = happened(tx, &mut session, effect, output, self.said()).await?;
             }
-            Resolution::NotApplied => self.not_applied(tx, &mut session, &mut effect).await?,
+            Resolution::NotApplied => {
+                did_not_happen(tx, &mut session, &mut effect, self.said()).await?;
+            }
             Resolution::Undone => self.undone(tx, &mut session, &mut effect).await?,
         }
         let resolved =
@@ -113,62 +118,94 @@ fn refuse_known(session: &LockedSession, effect: &EffectRow) -> Result<(), StepE
         .into())
 }
 
-impl ResolveEffect {
-    /// The same as the caller's own Commit, whenever it comes.
-    async fn committed(
-        &self,
-        tx: &mut Tenant,
-        session: &mut LockedSession,
-        effect: EffectRow,
-        output: &[u8],
-    ) -> Result<EffectRow, StepError> {
-        if output.len() > limits::RESULT_BYTES_MAX {
-            return Err(Refusal::because(Reason::LimitExceeded, "the result is too large")
-                .with("limit_bytes", limits::RESULT_BYTES_MAX)
-                .into());
-        }
-        let (output, bytes) = payload::parse_output(output).map_err(|error| {
-            StepError::refuse(Reason::InvalidArgument, format!("result: {error}"))
-        })?;
-        let evidence = Evidence {
-            actor: &self.caller.principal,
-            closed_by: &self.caller.principal,
-            event: EffectEvent::ResolvedCommitted,
-            operator_said: Some("committed"),
-            note: Some(&self.note),
-            output,
-            bytes,
-            duration_ms: None,
-        };
-        let attempt = effect.attempt;
-        let recorded = evidence::record(tx, session, effect, attempt, evidence).await?;
-        Ok(recorded.effect)
-    }
+/// Who says what became of a call, and how it is known.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Said<'a> {
+    /// An operator's principal, or the system's name of a probe.
+    pub(crate) actor: &'a str,
+    /// For people.
+    pub(crate) note: &'a str,
+    /// A human's word: evidence that comes later does not overrule it, it contradicts it.
+    pub(crate) by_operator: bool,
+}
 
-    /// It never happened: nothing is undone, and the same call may run again.
-    async fn not_applied(
-        &self,
-        tx: &mut Tenant,
-        session: &mut LockedSession,
-        effect: &mut EffectRow,
-    ) -> Result<(), StepError> {
-        let actor = self.caller.principal.as_str();
-        let mut entry = undo::of_attempt(tx, effect.effect_id, effect.attempt).await?;
-        let detail = json!({"note": self.note});
-        effect.apply(session, EffectEvent::ResolvedNotApplied, actor, detail)?;
-        effect.outcome = Some(Outcome::NotApplied.as_str().to_owned());
-        effect.operator_said = Some("not_applied".to_owned());
-        effect.failed_at = effect.failed_at.or(Some(session.t()));
-        effect.end_grant();
-        effects::save(tx, effect).await?;
-        if let Some(entry) = &mut entry
-            && matches!(entry.state()?, UndoState::Pending | UndoState::Failed)
-        {
-            entry.skip(session, SkipReason::NotApplied, actor)?;
-            undo::save(tx, entry).await?;
-        }
-        self.close_letters(tx, session, effect, entry.as_ref(), "not_applied").await?;
-        go_on::without_obstacle(tx, session, actor).await
+/// The call happened: the same as its caller's own Commit, whenever it comes. Writes everything but
+/// the session's own row.
+pub(crate) async fn happened(
+    tx: &mut Tenant,
+    session: &mut LockedSession,
+    effect: EffectRow,
+    (output, bytes): (Node, Vec<u8>),
+    said: Said<'_>,
+) -> Result<EffectRow, StepError> {
+    let evidence = Evidence {
+        actor: said.actor,
+        closed_by: said.actor,
+        event: EffectEvent::ResolvedCommitted,
+        operator_said: said.by_operator.then_some("committed"),
+        note: Some(said.note),
+        output,
+        bytes,
+        duration_ms: None,
+    };
+    let attempt = effect.attempt;
+    Ok(evidence::record(tx, session, effect, attempt, evidence).await?.effect)
+}
+
+/// The call never happened: nothing is undone, and the same call may run again. Writes everything
+/// but the session's own row.
+pub(crate) async fn did_not_happen(
+    tx: &mut Tenant,
+    session: &mut LockedSession,
+    effect: &mut EffectRow,
+    said: Said<'_>,
+) -> Result<(), StepError> {
+    let mut entry = undo::of_attempt(tx, effect.effect_id, effect.attempt).await?;
+    let detail = json!({"note": said.note});
+    effect.apply(session, EffectEvent::ResolvedNotApplied, said.actor, detail)?;
+    effect.outcome = Some(Outcome::NotApplied.as_str().to_owned());
+    effect.operator_said = said.by_operator.then(|| "not_applied".to_owned());
+    effect.failed_at = effect.failed_at.or(Some(session.t()));
+    effect.end_grant();
+    effects::save(tx, effect).await?;
+    if let Some(entry) = &mut entry
+        && matches!(entry.state()?, UndoState::Pending | UndoState::Failed)
+    {
+        entry.skip(session, SkipReason::NotApplied, said.actor)?;
+        undo::save(tx, entry).await?;
+    }
+    close_letters(tx, session, effect, entry.as_ref(), "not_applied", said).await?;
+    go_on::without_obstacle(tx, session, said.actor).await
+}
+
+async fn close_letters(
+    tx: &mut Tenant,
+    session: &mut LockedSession,
+    effect: &EffectRow,
+    entry: Option<&UndoRow>,
+    resolution: &str,
+    said: Said<'_>,
+) -> Result<(), StepError> {
+    for letter in late::letters(tx, effect.effect_id, entry).await? {
+        let (id, note) = (letter.dead_letter_id, Some(said.note));
+        dead_letters::close(tx, session, id, said.actor, resolution, note).await?;
+    }
+    Ok(())
+}
+
+fn checked_output(output: &[u8]) -> Result<(Node, Vec<u8>), StepError> {
+    if output.len() > limits::RESULT_BYTES_MAX {
+        return Err(Refusal::because(Reason::LimitExceeded, "the result is too large")
+            .with("limit_bytes", limits::RESULT_BYTES_MAX)
+            .into());
+    }
+    payload::parse_output(output)
+        .map_err(|error| StepError::refuse(Reason::InvalidArgument, format!("result: {error}")))
+}
+
+impl ResolveEffect {
+    fn said(&self) -> Said<'_> {
+        Said { actor: &self.caller.principal, note: &self.note, by_operator: true }
     }
 
     /// A human has undone whatever it was.
@@ -194,23 +231,7 @@ impl ResolveEffect {
         }
         effect.end_grant();
         undone_by_hand(tx, session, effect, actor).await?;
-        self.close_letters(tx, session, effect, entry.as_ref(), "undone").await?;
+        close_letters(tx, session, effect, entry.as_ref(), "undone", self.said()).await?;
         go_on::without_obstacle(tx, session, actor).await
-    }
-
-    async fn close_letters(
-        &self,
-        tx: &mut Tenant,
-        session: &mut LockedSession,
-        effect: &EffectRow,
-        entry: Option<&UndoRow>,
-        resolution: &str,
-    ) -> Result<(), StepError> {
-        let actor = self.caller.principal.as_str();
-        for letter in late::letters(tx, effect.effect_id, entry).await? {
-            let (id, note) = (letter.dead_letter_id, Some(self.note.as_str()));
-            dead_letters::close(tx, session, id, actor, resolution, note).await?;
-        }
-        Ok(())
     }
 }

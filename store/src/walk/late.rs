@@ -3,7 +3,7 @@
 use serde_json::json;
 use undolog_core::{
     retry::CallOutcome,
-    state::{RollbackState, UndoEvent, UndoState},
+    state::{RollbackState, SkipReason, UndoEvent, UndoState},
 };
 
 use super::{
@@ -49,6 +49,7 @@ pub(super) async fn settle(
     if matches!(state, UndoState::Failed | UndoState::Skipped) {
         let mut effect = effects::require(tx, session, entry.effect_id).await?;
         settle::compensated(tx, session, &mut entry, &mut effect, UndoEvent::LateSuccess).await?;
+        drop_successor(tx, session, &entry).await?;
     }
     // An open entry is settled by the next claim, which finds the success.
     let Some(mut live) = rollback::live(tx, session).await? else { return Ok(()) };
@@ -56,6 +57,23 @@ pub(super) async fn settle(
         return Ok(());
     }
     rollback::make_due(tx, session, &mut live, super::LATE_SUCCESS).await
+}
+
+/// An operator had replaced the entry by a new one: it has nothing to do any more, unless its call
+/// has begun.
+async fn drop_successor(
+    tx: &mut Tenant,
+    session: &mut LockedSession,
+    entry: &UndoRow,
+) -> Result<(), StepError> {
+    let Some(undo_id) = entry.superseded_by else { return Ok(()) };
+    let mut next = settle::load(tx, undo_id).await?;
+    if next.state()? == UndoState::Pending && crate::guard!("walk.successor") {
+        next.skip(session, SkipReason::Superseded, super::LATE_SUCCESS)?;
+        next.superseded_by = Some(entry.undo_id);
+        undo::save(tx, &next).await?;
+    }
+    Ok(())
 }
 
 /// A failure that nobody had taken for an interruption yet counts like any other.

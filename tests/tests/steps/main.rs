@@ -6,7 +6,15 @@ mod bench;
 mod calls;
 mod intercept;
 mod notify;
+mod operate_bulk;
+mod operate_dead_letters;
+mod operate_kit;
+mod operate_queue;
+mod operate_unknown;
 mod reports;
 mod rollbacks;
 mod sessions;
 mod statements;
+#[path = "../walk/walker.rs"]
+#[expect(dead_code, reason = "the walker serves two test programs")]
+mod walker;
