@@ -170,7 +170,8 @@ impl Renewal {
                     // The walk hears it from its next step; the call in flight cannot be unsent.
                     Ok(false) => return,
                     Err(error) => {
-                        tracing::warn!(rollback.id = %claim.rollback_id, %error, "lease not renewed");
+                        let id = claim.rollback_id;
+                        tracing::warn!(rollback.id = %id, %error, "lease not renewed");
                     }
                 }
             }

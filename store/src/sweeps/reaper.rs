@@ -1,5 +1,5 @@
-//! The reaper: a due rollback that nobody holds gets a ticket again. It makes every loss of a ticket
-//! a delay.
+//! The reaper: a due rollback that nobody holds gets a ticket again. It makes every loss of a
+//! ticket a delay.
 
 use serde_json::{Value, json};
 use uuid::Uuid;

@@ -144,7 +144,8 @@ async fn foreign_and_undecodable_tickets_do_not_stop_the_queue() {
     run(
         bench.db.pool(),
         "INSERT INTO apalis.jobs (job, id, job_type, run_at) VALUES \
-           ('\"text\"', '01ARZ3NDEKTSV4RRFFQ69G5FAV', 'undolog.rollback', now() - interval '1 minute'), \
+           ('\"text\"', '01ARZ3NDEKTSV4RRFFQ69G5FAV', 'undolog.rollback', \
+            now() - interval '1 minute'), \
            ('{\"kind\": \"rollback\", \"subject\": \"x\"}', '01ARZ3NDEKTSV4RRFFQ69G5FAW', \
             'undolog.rollback', now() - interval '1 minute'), \
            ('{}', 'no-ulid', 'undolog.rollback', now() - interval '1 minute')",

@@ -32,7 +32,8 @@ pub(crate) enum Refused {
 #[error("the host's name could not be resolved: {0}")]
 pub(crate) struct DnsFailed(pub(crate) io::Error);
 
-/// What a failed call means, with a text for people. Neither names the URL, which can hold a secret.
+/// What a failed call means, with a text for people, which never names the URL: it can hold a
+/// secret.
 pub(crate) fn classify(error: reqwest::Error) -> (CallOutcome, String) {
     let error = error.without_url();
     let mut at: Option<&(dyn Error + 'static)> = Some(&error);

