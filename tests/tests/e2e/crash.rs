@@ -23,8 +23,7 @@ const ENGINE_STEPS: u32 = 9;
 const WORKER_STEPS: u32 = 6;
 
 /// Passed by the walk and by the sweeps of a run without other mishaps.
-const WALK: [&str; 10] = [
-    "sweep.after_reaper",
+const WALK: [&str; 9] = [
     "sweep.after_slot_claim",
     "worker.after_attempt_written",
     "worker.after_call",
@@ -37,8 +36,13 @@ const WALK: [&str; 10] = [
 ];
 
 /// Passed by a sweep that finds something; each has its own run below.
-const SWEEPS: [&str; 4] =
-    ["sweep.before_approval", "sweep.before_grants", "sweep.before_idle", "sweep.before_session"];
+const SWEEPS: [&str; 5] = [
+    "sweep.after_reaper",
+    "sweep.before_approval",
+    "sweep.before_grants",
+    "sweep.before_idle",
+    "sweep.before_session",
+];
 
 /// Passed elsewhere: by registrations, and by notifications.
 const ELSEWHERE: [&str; 4] = [
@@ -49,7 +53,7 @@ const ELSEWHERE: [&str; 4] = [
 ];
 
 /// Runs at the same time: most of each is waiting.
-const AT_ONCE: usize = 3;
+const AT_ONCE: usize = 4;
 
 const TOOLS: [&str; 3] = ["customer", "charge", "email"];
 /// Recovery waits for leases and sweeps.
@@ -291,6 +295,27 @@ async fn the_worker_dies_while_it_sweeps_lost_grants_and_sessions() {
         assert_eq!(world.witness.calls_to("/undo/").len(), 1, "{point}");
         world.rollback_check(agent.session).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_worker_dies_after_it_replaced_a_lost_ticket() {
+    let mut world = doomed(Victim::Worker, "sweep.after_reaper", 1).await;
+    world.workers.clear();
+    let mut agent = world.agent().await;
+    agent.call("customer", &json!({"n": 1})).await;
+    agent.rollback().await.unwrap();
+    sqlx::query("DELETE FROM apalis.jobs").execute(world.pool()).await.unwrap();
+    let worker =
+        WorkerOptions { environment: armed("sweep.after_reaper", 1), ..WorkerOptions::default() };
+    world.workers.push(Worker::spawn(&world.database.url(), worker));
+    let mut died = false;
+    let ended = agent.clone();
+    attended(&mut world, &mut died, async move {
+        ended.wait_state("compensated", LIMIT).await;
+    })
+    .await;
+    assert!(died, "the point was not passed");
+    world.rollback_check(agent.session).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
