@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use serde_json::json;
 use tonic_types::StatusExt as _;
-use undolog_store::StepError;
+use undolog_store::{StepError, catalog::CatalogError};
 
 /// All is well.
 pub const OK: u8 = 0;
@@ -85,6 +85,27 @@ impl From<tonic::Status> for CliError {
     }
 }
 
+impl From<CatalogError> for CliError {
+    fn from(error: CatalogError) -> Self {
+        let is_missing = |kind: &str| kind == "migrations" || kind == "missing_table";
+        let findings = error.findings();
+        let missing = findings.iter().filter(|finding| is_missing(&finding.kind)).count();
+        if missing == 0 || findings.iter().any(|finding| finding.detail.contains("other contents"))
+        {
+            return Self::Refused {
+                reason: "DATABASE_UNFIT".to_owned(),
+                message: error.to_string(),
+            };
+        }
+        // The rest of a long list would follow from this one cause.
+        Self::Refused {
+            reason: "SCHEMA_NOT_CURRENT".to_owned(),
+            message: "this database lacks migrations of this build: run `undolog migrate`"
+                .to_owned(),
+        }
+    }
+}
+
 impl From<StepError> for CliError {
     fn from(error: StepError) -> Self {
         if let StepError::Refused(refusal) = &error {
@@ -102,6 +123,7 @@ impl From<StepError> for CliError {
                 Self::Unavailable(error.to_string())
             }
             Some(_) => Self::Failed(error.to_string()),
+            None if error.is_misconfigured() => Self::Usage(format!("the database URL: {error}")),
             None => Self::Unavailable(format!("the database does not answer: {error}")),
         }
     }

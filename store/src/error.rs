@@ -34,6 +34,11 @@ impl StepError {
         matches!(self.sqlstate().as_deref(), Some("40P01" | "40001"))
     }
 
+    /// The connection's URL or options are wrong: trying again is no help.
+    pub fn is_misconfigured(&self) -> bool {
+        matches!(self, Self::Db(sqlx::Error::Configuration(_)))
+    }
+
     /// The SQLSTATE of a database error.
     pub fn sqlstate(&self) -> Option<String> {
         match self {

@@ -46,9 +46,7 @@ impl From<EngineError> for CliError {
     fn from(error: EngineError) -> Self {
         match error {
             EngineError::Store(error) => error.into(),
-            EngineError::Catalog(_) => {
-                Self::Refused { reason: "DATABASE_UNFIT".to_owned(), message: error.to_string() }
-            }
+            EngineError::Catalog(error) => error.into(),
             EngineError::Listen { .. } => {
                 Self::Refused { reason: "ADDRESS_IN_USE".to_owned(), message: error.to_string() }
             }

@@ -107,9 +107,7 @@ impl From<WorkersError> for CliError {
     fn from(error: WorkersError) -> Self {
         match error {
             WorkersError::Store(error) => error.into(),
-            WorkersError::Unfit(_) => {
-                Self::Refused { reason: "DATABASE_UNFIT".to_owned(), message: error.to_string() }
-            }
+            WorkersError::Unfit(error) => error.into(),
             WorkersError::Listen { .. } => {
                 Self::Refused { reason: "ADDRESS_IN_USE".to_owned(), message: error.to_string() }
             }

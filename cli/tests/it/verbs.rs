@@ -17,6 +17,11 @@ fn the_owner_makes_organisations_projects_and_keys() {
     let early = verb(&["orgs", "list"]);
     assert_eq!(early.code, Some(1));
     assert!(early.stderr.contains("SCHEMA_NOT_CURRENT"), "{}", early.stderr);
+    for server in ["engine", "worker"] {
+        let said = run(&[server, "--database-url", &url, "--http-listen", "127.0.0.1:0"]);
+        assert_eq!(said.code, Some(1));
+        assert!(said.stderr.contains("SCHEMA_NOT_CURRENT"), "{}", said.stderr);
+    }
     assert_eq!(verb(&["migrate", "--check"]).code, Some(1));
     let first = verb(&["migrate"]).ok().json();
     assert!(first["applied"].as_array().is_some_and(|applied| applied.len() >= 3));
@@ -73,6 +78,7 @@ fn exit_codes_tell_refused_from_wrong_and_from_unavailable() {
     assert_eq!(run(&["--help"]).code, Some(0));
     assert_eq!(run(&["no-such-verb"]).code, Some(2));
     assert_eq!(run(&["orgs", "list"]).code, Some(2), "no database was named");
+    assert_eq!(run(&["orgs", "list", "--owner-url", "nonsense"]).code, Some(2));
     let away = ["orgs", "list", "--owner-url", "postgres://nobody@127.0.0.1:1/x"];
     assert_eq!(run(&away).code, Some(3));
     let away = run(&["sessions", "list", "--engine-url", "http://127.0.0.1:1", "--json"]);
