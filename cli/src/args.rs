@@ -7,8 +7,9 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use crate::commands::{
     approvals::ApprovalsArgs, compensations::CompensationsArgs, dead_letters::DeadLettersArgs,
     demo::DemoArgs, demo_service::DemoServiceArgs, dev::DevArgs, engine::EngineArgs,
-    keys::KeysArgs, migrate::MigrateArgs, orgs::OrgsArgs, projects::ProjectsArgs, queue::QueueArgs,
-    sessions::SessionsArgs, tools::ToolsArgs, unknown::UnknownArgs, worker::WorkerArgs,
+    keys::KeysArgs, migrate::MigrateArgs, orgs::OrgsArgs, projects::ProjectsArgs, proxy::ProxyArgs,
+    queue::QueueArgs, sessions::SessionsArgs, tools::ToolsArgs, unknown::UnknownArgs,
+    worker::WorkerArgs,
 };
 
 /// A transactional undo engine for AI agents: every tool call is recorded before it runs, and what
@@ -67,6 +68,8 @@ pub enum Command {
     Engine(EngineArgs),
     /// Run a worker, which undoes effects and watches over leases.
     Worker(WorkerArgs),
+    /// Run the HTTP face, which talks to an engine.
+    Proxy(ProxyArgs),
     /// Run everything in one process, with a private Postgres, for development.
     Dev(DevArgs),
     /// Watch an agent's run fail and be undone.

@@ -61,6 +61,7 @@ async fn dispatch(command: Command, out: &Out) -> Result<(), CliError> {
     match command {
         Command::Engine(args) => commands::engine::run(args).await,
         Command::Worker(args) => commands::worker::run(args).await,
+        Command::Proxy(args) => commands::proxy::run(args).await,
         Command::Dev(args) => commands::dev::run(args, out).await,
         Command::Demo(args) => commands::demo::run(args, out).await,
         Command::DemoService(args) => commands::demo_service::run(args, out).await,

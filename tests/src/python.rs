@@ -1,4 +1,5 @@
-//! Python clients, generated from the `.proto` file by Python's own tools.
+//! Python clients: generated from the `.proto` file by Python's own tools, and the independent HTTP
+//! client of the package index, each in an environment of its own.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -19,6 +20,37 @@ pub async fn run(script: &str, arguments: &[&str]) -> Value {
         serde_json::from_str(&output(&mut command)).expect("the script prints JSON")
     });
     task.await.expect("the script succeeds")
+}
+
+/// Runs a script of `tests/python` with the independent client `undolog-sdk` and returns the JSON
+/// that it prints.
+pub async fn run_with_independent_client(script: &str, arguments: &[&str]) -> Value {
+    let script = workspace_root().join("tests/python").join(script);
+    let arguments: Vec<String> = arguments.iter().map(|text| (*text).to_owned()).collect();
+    let task = tokio::task::spawn_blocking(move || {
+        let mut command = Command::new(independent_client().join("bin/python"));
+        command.arg(script).args(arguments);
+        serde_json::from_str(&output(&mut command)).expect("the script prints JSON")
+    });
+    task.await.expect("the script succeeds")
+}
+
+/// A virtual environment with the independent client.
+fn independent_client() -> PathBuf {
+    let root = workspace_root();
+    let requirements = root.join("tests/python/independent-client.txt");
+    let text = std::fs::read(&requirements).expect("read the client's version");
+    let path = root.join(format!("target/undolog-pypi-{}", &blake3::hash(&text).to_hex()[..12]));
+    let _one_at_a_time = lock(&root.join("target/undolog-py.lock"));
+    let finished = path.join("finished");
+    if !finished.exists() {
+        let _an_unfinished_one = std::fs::remove_dir_all(&path);
+        output(Command::new("python3").args(["-m", "venv"]).arg(&path));
+        let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r"];
+        output(Command::new(path.join("bin/python")).args(pip).arg(&requirements));
+        std::fs::write(&finished, "").expect("finish the environment");
+    }
+    path
 }
 
 /// A virtual environment with the pinned packages and the stubs; made again when either changes.

@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use undolog_embedded::{Cluster, EmbeddedError};
 use undolog_engine::{DevMode, EngineOptions};
+use undolog_proxy::ProxyOptions;
 use undolog_store::{StoreOptions, migrate};
 use undolog_workers::{
     WorkerOptions, Workers,
@@ -54,6 +55,9 @@ pub struct DevArgs {
     /// Port of /health, /ready and /metrics; 0 takes a free one.
     #[arg(long, env = "UNDOLOG_DEV_HTTP_PORT", default_value_t = 9_090)]
     pub http_port: u16,
+    /// Port of the HTTP face; 0 takes a free one.
+    #[arg(long, env = "UNDOLOG_DEV_PROXY_PORT", default_value_t = 8_080)]
+    pub proxy_port: u16,
 }
 
 /// Runs until a signal comes.
@@ -62,6 +66,7 @@ pub async fn run(args: DevArgs, out: &Out) -> Result<(), CliError> {
     let stop = shutdown::on_signal()?;
     refuse_taken_port("--port", args.port)?;
     refuse_taken_port("--http-port", args.http_port)?;
+    refuse_taken_port("--proxy-port", args.proxy_port)?;
     let (mut cluster, url) = database(&args).await?;
     let served =
         serve(&args, &url, cluster.as_mut(), &stop, |server| greet(out, server, &url, began));
@@ -78,6 +83,7 @@ pub async fn run(args: DevArgs, out: &Out) -> Result<(), CliError> {
 struct Server {
     grpc: SocketAddr,
     http: Option<SocketAddr>,
+    proxy: SocketAddr,
     data_dir: Option<PathBuf>,
 }
 
@@ -90,13 +96,18 @@ async fn serve(
 ) -> Result<(), CliError> {
     migrate::migrate(url.expose_secret()).await?;
     let (engine_stop, worker_stop) = (CancellationToken::new(), CancellationToken::new());
+    let proxy_stop = CancellationToken::new();
     let engine = undolog_engine::serve(engine_options(args, url), engine_stop.clone()).await?;
     let workers = Workers::connect(worker_options(url)).await?;
+    let proxy = undolog_proxy::serve(proxy_options(args, engine.grpc_addr()), proxy_stop.clone());
+    let proxy = proxy.await?;
     let server = Server {
         grpc: engine.grpc_addr(),
         http: engine.http_addr(),
+        proxy: proxy.addr(),
         data_dir: cluster.as_ref().map(|cluster| cluster.data_dir().to_owned()),
     };
+    let mut proxy = tokio::spawn(proxy.stopped());
     let mut engine = tokio::spawn(engine.stopped());
     let mut workers = tokio::spawn(workers.serve(worker_stop.clone()));
     greet(&server)?;
@@ -107,12 +118,15 @@ async fn serve(
             Some(CliError::Failed("the private Postgres ended; its log says why".to_owned()))
         }
         _ = &mut engine => Some(CliError::Failed("the engine ended by itself".to_owned())),
+        _ = &mut proxy => Some(CliError::Failed("the HTTP face ended by itself".to_owned())),
         _ = &mut workers => Some(CliError::Failed("the worker ended by itself".to_owned())),
     };
     if let Some(error) = ended_early {
         return Err(error);
     }
     // No new work first, then what is under way, then those who ask.
+    proxy_stop.cancel();
+    join(proxy).await??;
     worker_stop.cancel();
     join(workers).await??;
     engine_stop.cancel();
@@ -132,6 +146,15 @@ fn engine_options(args: &DevArgs, url: &SecretString) -> EngineOptions {
         dev: Some(DevMode { owner_url: url.clone(), default_org: DEFAULT_ORG.to_owned() }),
         grace_ms: GRACE_MS,
         ..EngineOptions::new(store)
+    }
+}
+
+fn proxy_options(args: &DevArgs, engine: SocketAddr) -> ProxyOptions {
+    ProxyOptions {
+        listen: loopback(args.proxy_port),
+        dev: true,
+        grace_ms: GRACE_MS,
+        ..ProxyOptions::new(format!("http://{engine}"))
     }
 }
 
@@ -207,12 +230,14 @@ fn refuse_taken_port(option: &str, port: u16) -> Result<(), CliError> {
 fn greet(out: &Out, server: &Server, url: &SecretString, began: Instant) -> Result<(), CliError> {
     let grpc = format!("http://{}", server.grpc);
     let http = server.http.map(|address| format!("http://{address}"));
+    let proxy = format!("http://{}", server.proxy);
     let data_dir = server.data_dir.as_ref().map(|folder| folder.display().to_string());
     let ready_after_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
     if out.is_json() {
         return out.json_line(&json!({
             "grpc_url": grpc,
             "http_url": http,
+            "proxy_url": proxy,
             "data_dir": data_dir,
             "database_url": url.expose_secret(),
             "ready_after_ms": ready_after_ms,
@@ -221,6 +246,7 @@ fn greet(out: &Out, server: &Server, url: &SecretString, began: Instant) -> Resu
     let program = std::env::args().next().unwrap_or_else(|| "undolog".to_owned());
     out.line(format!("UndoLog is ready after {ready_after_ms} ms. For development: no keys.\n"))?;
     out.record(vec![
+        ("HTTP", proxy),
         ("gRPC", grpc.clone()),
         ("metrics", http.map(|url| format!("{url}/metrics")).unwrap_or_default()),
         ("data", data_dir.map(|folder| format!("{folder} (kept)")).unwrap_or_default()),

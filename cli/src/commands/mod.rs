@@ -11,6 +11,7 @@ pub mod keys;
 pub mod migrate;
 pub mod orgs;
 pub mod projects;
+pub mod proxy;
 pub mod queue;
 pub mod sessions;
 mod sessions_watch;
