@@ -76,7 +76,7 @@ pub async fn run(args: DemoArgs, out: &Out) -> Result<(), CliError> {
     if outcome.is_good() {
         return Ok(());
     }
-    Err(CliError::Failed("the service's state is not what it was".to_owned()))
+    Err(CliError::Failed("something that must be true at the end is not".to_owned()))
 }
 
 /// One run from the first call to the last look at the service.
