@@ -25,7 +25,7 @@ apt_install() {
 }
 
 need_rust() {
-    command -v cargo >/dev/null || fail "Rust 1.85 or newer is needed: see the site of rustup"
+    command -v cargo >/dev/null || fail "Rust 1.88 or newer is needed: see the site of rustup"
     command -v cc >/dev/null || apt_install gcc libc6-dev
 }
 
