@@ -16,7 +16,7 @@ use utoipa::{
     openapi::{Content, Ref, RefOr, ResponseBuilder, ResponsesBuilder, response},
 };
 
-use crate::error::{Ids, Refused};
+use crate::error::Refused;
 
 /// The body of every error.
 #[derive(Debug, Serialize, ToSchema)]
@@ -34,7 +34,7 @@ pub(crate) struct ErrorBody {
     /// Ids and names for programs; left out when there are none.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[schema(required = false)]
-    details: Ids,
+    details: BTreeMap<String, String>,
 }
 
 /// A refusal waits in its response until the outermost layer knows the request's id.

@@ -75,6 +75,12 @@ impl Intercept {
         refuse_nul("tool_version", &input.tool_version)?;
         if let Some(token) = &input.grant_token {
             refuse_nul("grant_token", token)?;
+            if token.len() > limits::GRANT_TOKEN_BYTES_MAX {
+                return Err(StepError::refuse(
+                    Reason::InvalidArgument,
+                    "grant_token must have at most 128 bytes",
+                ));
+            }
         }
         if input.args.is_empty() {
             input.args = b"{}".to_vec();
@@ -119,7 +125,7 @@ fn check_step(step: &StepRef) -> Result<Option<Signature>, StepError> {
             signature.as_ref().filter(|text| !text.is_empty()).map(parse).transpose()
         }
         StepRef::Key(key) => {
-            if key.is_empty() || key.len() > limits::TOOL_NAME_BYTES_MAX {
+            if key.is_empty() || key.len() > limits::STEP_KEY_BYTES_MAX {
                 return Err(StepError::refuse(
                     Reason::StepInvalid,
                     "step_key must have 1 to 256 bytes",

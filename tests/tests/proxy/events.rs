@@ -83,8 +83,10 @@ async fn a_client_that_comes_back_misses_nothing() {
     let expected: Vec<u64> = (1..=all.len() as u64).collect();
     assert_eq!(all, expected, "each event once, in order");
 
-    let wrong = agent.request(Method::GET, "/events").header("Last-Event-ID", "nonsense");
-    agent.send(wrong).await.refused(400, "CURSOR_INVALID");
+    agent.get("/events").await.refused(403, "PERMISSION_DENIED");
+    let op = bench.client("operator", "olga").await;
+    let wrong = op.request(Method::GET, "/events").header("Last-Event-ID", "nonsense");
+    op.send(wrong).await.refused(400, "CURSOR_INVALID");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -92,9 +94,10 @@ async fn a_client_that_does_not_read_holds_up_nobody() {
     let bench = Bench::start().await;
     let agent = bench.agent().await;
     let session = agent.begin().await;
+    let op = bench.client("operator", "olga").await;
     let mut unread = Vec::new();
     for _ in 0..8 {
-        unread.push(open(&agent, "from_now=true", None).await);
+        unread.push(open(&op, "from_now=true", None).await);
     }
     for number in 1..=40 {
         step(&agent, session, number).await;
@@ -106,8 +109,8 @@ async fn a_client_that_does_not_read_holds_up_nobody() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stopping_proxy_ends_its_streams() {
     let mut bench = Bench::start().await;
-    let agent = bench.agent().await;
-    let stream = open(&agent, "", None).await;
+    let op = bench.client("operator", "olga").await;
+    let stream = open(&op, "", None).await;
     bench.proxy.process.term();
     read(stream, |_| false).await;
     let status = bench.proxy.process.wait_exit(undolog_tests::SOON).await;
