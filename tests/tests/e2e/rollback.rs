@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use futures::StreamExt as _;
 use serde_json::json;
 use undolog_proto::v1::intercept_response::Outcome;
 use undolog_proto::v1::rollback_request::Scope;
@@ -200,20 +199,17 @@ async fn an_approved_call_runs_once_and_is_residue() {
 async fn ten_thousand_effects_are_undone() {
     let mut world = world().await;
     let mut agent = world.agent().await;
-    let requests: Vec<_> = (0..10_000).map(|n| agent.request("charge", &json!({"n": n}))).collect();
-    let calls = requests.into_iter().map(|request| async {
-        let granted = undolog_tests::world::grant(agent.ask(request).await);
-        let result = json!({"id": granted.effect_id});
-        agent.commit(&granted.effect_id, &result).await.unwrap();
-    });
-    futures::stream::iter(calls).buffer_unordered(16).collect::<Vec<()>>().await;
+    for n in 0..10_000 {
+        let grant = agent.grant("charge", &json!({"n": n})).await;
+        agent.commit(&grant.effect_id, &json!({"id": format!("none-{n}")})).await.unwrap();
+    }
     world.witness.script(undolog_tests::witness::Script::always(
         "/undo/",
         undolog_tests::witness::Act::Answer(200, Vec::new(), "{}".to_owned()),
     ));
     let before = resident_bytes(world.workers[0].process.id());
     agent.rollback().await.unwrap();
-    agent.wait_state("compensated", Duration::from_secs(600)).await;
+    agent.wait_state("compensated", Duration::from_secs(900)).await;
     let after = resident_bytes(world.workers[0].process.id());
     assert!(after < before + 100_000_000, "the worker grew from {before} to {after} bytes");
     world.workers.clear();
