@@ -1,0 +1,81 @@
+"""UndoLog's Python SDK: tools whose calls are recorded before they run, and undone on failure.
+
+```python
+from undolog_sdk import CompensationDescriptor, ToolTier, UndoLogSession, undolog_tool
+
+@undolog_tool(
+    tier=ToolTier.COMPENSABLE,
+    compensation=CompensationDescriptor.new("delete_user", {"id": "{result.id}"}),
+)
+async def create_user(email: str) -> dict: ...
+
+async with UndoLogSession(org_id="acme"):
+    await create_user("ann@example.com")
+```
+"""
+
+from .client import InterceptResponse, UndoLogClient
+from .decorators import AwaitingApprovalError, StoppedError, undolog_tool
+from .errors import (
+    ConflictError,
+    DeniedError,
+    ExpiredError,
+    InProgressError,
+    InvalidCallError,
+    LimitError,
+    NotApplied,
+    NotFoundError,
+    NotRegisteredError,
+    OpenEffectsError,
+    OutcomeUnknownError,
+    RateLimitedError,
+    ResultEncodingError,
+    RollbackIncompleteError,
+    SessionAwaitingApprovalError,
+    SessionOverError,
+    UnauthorizedError,
+    UnavailableError,
+    UndoLogError,
+    UndoneError,
+)
+from .session import RollbackResult, Savepoint, UndoLogSession, current_session
+from .signature import call_signature, canonical_json
+from .tier import CompensationDescriptor, ToolTier
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AwaitingApprovalError",
+    "CompensationDescriptor",
+    "ConflictError",
+    "DeniedError",
+    "ExpiredError",
+    "InProgressError",
+    "InterceptResponse",
+    "InvalidCallError",
+    "LimitError",
+    "NotApplied",
+    "NotFoundError",
+    "NotRegisteredError",
+    "OpenEffectsError",
+    "OutcomeUnknownError",
+    "RateLimitedError",
+    "ResultEncodingError",
+    "RollbackIncompleteError",
+    "RollbackResult",
+    "Savepoint",
+    "SessionAwaitingApprovalError",
+    "SessionOverError",
+    "StoppedError",
+    "ToolTier",
+    "UnauthorizedError",
+    "UnavailableError",
+    "UndoLogClient",
+    "UndoLogError",
+    "UndoLogSession",
+    "UndoneError",
+    "call_signature",
+    "canonical_json",
+    "current_session",
+    "undolog_tool",
+]

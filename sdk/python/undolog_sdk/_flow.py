@@ -1,0 +1,120 @@
+"""One description of each exchange, run by an event loop or by a plain thread.
+
+A flow is a generator that yields what it needs done (`Send`, `Pause`, `Invoke`, `Blocking`) and is
+resumed with the outcome. So every rule about retries and reports is written once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+import httpx
+
+if TYPE_CHECKING:
+    from ._pulse import Grant
+
+T = TypeVar("T")
+Flow = Generator[Any, Any, T]
+
+
+@dataclass
+class Send:
+    """One HTTP request; resumed with its response."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+    content: bytes | None
+
+
+@dataclass
+class Pause:
+    """A wait."""
+
+    seconds: float
+
+
+@dataclass
+class Invoke:
+    """The tool's own body; resumed with what it returns."""
+
+    fn: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    grant: Grant | None
+
+
+@dataclass
+class Blocking:
+    """Something that blocks, and must not block an event loop."""
+
+    fn: Callable[[], Any]
+
+
+class Wire(Protocol):
+    """How requests are sent."""
+
+    async def send_async(self, ask: Send) -> httpx.Response:
+        """Sends on the running event loop."""
+
+    def send_sync(self, ask: Send) -> httpx.Response:
+        """Sends on this thread."""
+
+
+async def drive_async(flow: Flow[T], wire: Wire) -> T:
+    """Runs a flow on the running event loop."""
+    value: Any = None
+    error: BaseException | None = None
+    while True:
+        try:
+            need = flow.send(value) if error is None else flow.throw(error)
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+        value = error = None
+        try:
+            if type(need) is Send:
+                value = await wire.send_async(need)
+            elif type(need) is Invoke:
+                value = await _invoke(need)
+            elif type(need) is Pause:
+                await asyncio.sleep(need.seconds)
+            else:
+                value = await asyncio.to_thread(need.fn)
+        except BaseException as caught:
+            error = caught
+
+
+async def _invoke(need: Invoke) -> Any:
+    if need.grant is None:
+        return await need.fn(*need.args, **need.kwargs)
+    with need.grant.on_loop():
+        return await need.fn(*need.args, **need.kwargs)
+
+
+def drive_sync(flow: Flow[T], wire: Wire) -> T:
+    """Runs a flow on this thread."""
+    value: Any = None
+    error: BaseException | None = None
+    while True:
+        try:
+            need = flow.send(value) if error is None else flow.throw(error)
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+        value = error = None
+        try:
+            if type(need) is Send:
+                value = wire.send_sync(need)
+            elif type(need) is Invoke:
+                value = need.fn(*need.args, **need.kwargs)
+            elif type(need) is Pause:
+                time.sleep(need.seconds)
+            else:
+                value = need.fn()
+        except BaseException as caught:
+            error = caught

@@ -1,0 +1,512 @@
+"""The HTTP client of an UndoLog proxy."""
+
+from __future__ import annotations
+
+import os
+import threading
+import uuid
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+
+from ._flow import Flow, drive_async, drive_sync
+from ._pulse import Pulse
+from ._reporter import Reporter
+from ._wire import HttpWire, exchange
+from .tier import CompensationDescriptor
+
+__all__ = ["BlockingCalls", "InterceptResponse", "UndoLogClient", "default_client"]
+
+DEFAULT_URL = "http://localhost:8080"
+HEARTBEAT_SECONDS = 15.0
+REMEMBERED_MAX = 10_000
+
+
+@dataclass(frozen=True)
+class InterceptResponse:
+    """What becomes of a tool call."""
+
+    outcome: str
+    """`"Execute"`, `"Replay"` or `"AwaitingApproval"`."""
+    effect_id: str | None = None
+    """The recorded call; empty when the registry says that the tool is safe."""
+    approval_id: str | None = None
+    """The request that a human decides (`AwaitingApproval`)."""
+    cached_result: dict[str, Any] | None = None
+    """The stored result (`Replay`): `{success, output, error, duration_ms}`."""
+    attempt: int = 0
+    """Which run of the call is granted; reports name it (`Execute`)."""
+    approved_args: dict[str, Any] | None = None
+    """The arguments to run with, when an approver edited them (`Execute`)."""
+    lease_expires_at: str | None = None
+    """When the grant is lost unless it is reported or renewed (`Execute`)."""
+    executed_by: str | None = None
+    """`"client"`, or `"proxy"` when the proxy has just run the tool's endpoint."""
+    retry_after: float | None = None
+    """Seconds until it is worth asking again (`AwaitingApproval`)."""
+
+    @property
+    def output(self) -> Any:
+        """What the tool returned, out of `cached_result`."""
+        return None if self.cached_result is None else self.cached_result.get("output")
+
+
+@dataclass
+class InterceptOptions:
+    """What an intercepted call may say beside the documented arguments."""
+
+    tool_version: str | None = None
+    step_key: str | None = None
+    signature: str | None = None
+    grant_token: str | None = None
+    wait_ms: int | None = None
+    heartbeats: bool | None = None
+    accepts_approved_args: bool | None = None
+    agent_context: Any = None
+    compensation: CompensationDescriptor | None = None
+
+
+class UndoLogClient:
+    """Talks to an UndoLog proxy: asks before a tool runs, and reports what came of it.
+
+    Refusals raise typed errors of `undolog_sdk.errors`; each of them is an
+    `httpx.HTTPStatusError`, or an `httpx.RequestError` when no answer came.
+    """
+
+    def __init__(
+        self,
+        proxy_url: str | None = None,
+        http_client: httpx.AsyncClient | None = None,
+        *,
+        api_key: str | None = None,
+        sync_http_client: httpx.Client | None = None,
+        heartbeat_seconds: float = HEARTBEAT_SECONDS,
+    ) -> None:
+        url = proxy_url or os.environ.get("UNDOLOG_PROXY_URL") or DEFAULT_URL
+        self.proxy_url = url.rstrip("/")
+        self._api_key = api_key or os.environ.get("UNDOLOG_API_KEY") or None
+        self._http = HttpWire(self.proxy_url, http_client, sync_http_client)
+        self._wire: Any = self._http
+        self._reporter = Reporter(self._wire)
+        self._pulse = Pulse(self._beat, heartbeat_seconds)
+        self._registered: set[Any] = set()
+        self._by_proxy: OrderedDict[str, None] = OrderedDict()
+
+    def __repr__(self) -> str:
+        return f"UndoLogClient(proxy_url={self.proxy_url!r})"
+
+    async def intercept(
+        self,
+        org_id: str,
+        session_id: str,
+        tool_name: str,
+        step_index: int,
+        args: dict[str, Any],
+        *,
+        tool_version: str | None = None,
+        step_key: str | None = None,
+        signature: str | None = None,
+        grant_token: str | None = None,
+        wait_ms: int | None = None,
+        heartbeats: bool | None = None,
+        accepts_approved_args: bool | None = None,
+        agent_context: Any = None,
+        compensation: CompensationDescriptor | None = None,
+    ) -> InterceptResponse:
+        """Asks whether a tool may run now.
+
+        With a `step_key` the step is numbered by the service, and `step_index` is not sent.
+        """
+        options = InterceptOptions(
+            tool_version, step_key, signature, grant_token, wait_ms, heartbeats,
+            accepts_approved_args, agent_context, compensation,
+        )  # fmt: skip
+        return await self._async(
+            self._intercept(org_id, session_id, tool_name, step_index, args, options)
+        )
+
+    async def commit(
+        self,
+        org_id: str,
+        session_id: str,
+        effect_id: str,
+        result: dict[str, Any],
+        *,
+        attempt: int = 0,
+    ) -> None:
+        """Reports that a tool ran, and with which result.
+
+        Does nothing when the proxy itself ran the call, or when `effect_id` is empty.
+        """
+        await self._async(self._commit(org_id, session_id, effect_id, result, attempt))
+
+    async def fail(
+        self,
+        org_id: str,
+        session_id: str,
+        effect_id: str,
+        error: str,
+        *,
+        effect: str = "maybe_applied",
+        attempt: int = 0,
+    ) -> None:
+        """Reports that a tool failed. `effect`: `maybe_applied`, `not_applied` or `unknown`.
+
+        Does nothing when the proxy itself ran the call, or when `effect_id` is empty.
+        """
+        await self._async(self._fail(org_id, session_id, effect_id, error, effect, attempt))
+
+    async def approve(
+        self,
+        approval_id: str,
+        *,
+        approved_args: dict[str, Any] | None = None,
+        actor: str | None = None,
+        note: str | None = None,
+        org_id: str = "",
+    ) -> dict[str, Any]:
+        """Approves a call, with other arguments if given. Needs an approver's key."""
+        return await self._async(
+            self._decide("approve", approval_id, org_id, actor, note, approved_args)
+        )
+
+    async def reject(
+        self,
+        approval_id: str,
+        *,
+        actor: str | None = None,
+        note: str | None = None,
+        org_id: str = "",
+    ) -> dict[str, Any]:
+        """Rejects a call. Needs an approver's key."""
+        return await self._async(self._decide("reject", approval_id, org_id, actor, note, None))
+
+    async def get_approval(self, approval_id: str, *, org_id: str = "") -> dict[str, Any]:
+        """An approval request with its history."""
+        return await self._async(self._get(f"/approvals/{_part(approval_id)}", org_id))
+
+    async def get_session(self, session_id: str, *, org_id: str = "") -> dict[str, Any]:
+        """A session with its undo stack, rollbacks and dead letters."""
+        return await self._async(self._get(f"/sessions/{_part(session_id)}", org_id))
+
+    async def list_effects(self, session_id: str, *, org_id: str = "") -> list[dict[str, Any]]:
+        """All recorded calls of a session."""
+        return await self._async(self._effects(org_id, session_id))
+
+    async def register_tool(
+        self, name: str, *, org_id: str = "", **contents: Any
+    ) -> dict[str, Any]:
+        """Registers a version of a tool; the same contents again change nothing."""
+        return await self._async(self._put(f"/tools/{_part(name)}", org_id, contents))
+
+    async def register_compensation(
+        self, name: str, *, org_id: str = "", **contents: Any
+    ) -> dict[str, Any]:
+        """Registers a version of a compensation; the same contents again change nothing."""
+        return await self._async(self._put(f"/compensations/{_part(name)}", org_id, contents))
+
+    @property
+    def blocking(self) -> BlockingCalls:
+        """The same calls for code without an event loop."""
+        return BlockingCalls(self)
+
+    async def aclose(self) -> None:
+        """Closes the HTTP connections."""
+        await self._http.aclose()
+
+    def close(self) -> None:
+        """Closes the connections of blocking calls."""
+        self._http.close()
+
+    async def __aenter__(self) -> UndoLogClient:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    # ------------------------------------------------------------------ flows
+
+    async def _async(self, flow: Flow[Any]) -> Any:
+        return await drive_async(flow, self._wire)
+
+    def _sync(self, flow: Flow[Any]) -> Any:
+        return drive_sync(flow, self._wire)
+
+    def _headers(self, org_id: str, session_id: str = "") -> dict[str, str]:
+        headers = {"Content-Type": "application/json"}
+        if org_id:
+            headers["X-UndoLog-Org-Id"] = org_id
+        if session_id:
+            headers["X-UndoLog-Session-Id"] = session_id
+        if self._api_key:
+            headers["X-Api-Key"] = self._api_key
+        return headers
+
+    def _intercept(
+        self,
+        org_id: str,
+        session_id: str,
+        tool_name: str,
+        step_index: int,
+        args: dict[str, Any],
+        options: InterceptOptions,
+    ) -> Flow[InterceptResponse]:
+        body: dict[str, Any] = {"session_id": session_id, "tool_name": tool_name, "args": args}
+        if options.step_key is None:
+            body["step_index"] = step_index
+        # With a token of its own a call whose answer was lost can be asked for again.
+        body["grant_token"] = options.grant_token or uuid.uuid4().hex
+        for name in ("tool_version", "step_key", "signature", "wait_ms", "heartbeats",
+                     "accepts_approved_args", "agent_context"):  # fmt: skip
+            value = getattr(options, name)
+            if value is not None:
+                body[name] = value
+        if options.compensation is not None:
+            body["compensation"] = descriptor_body(options.compensation)
+        headers = self._headers(org_id, session_id)
+        answer = yield from exchange("POST", "/mcp/tool_call", body, headers, again=True)
+        return self._read(answer)
+
+    def _read(self, answer: dict[str, Any]) -> InterceptResponse:
+        status = answer.get("status")
+        effect_id = answer.get("effect_id")
+        if status == "executed":
+            return InterceptResponse(
+                "Execute",
+                effect_id,
+                answer.get("approval_id"),
+                attempt=answer.get("attempt") or 0,
+                approved_args=answer.get("approved_args"),
+                lease_expires_at=answer.get("lease_expires_at"),
+                executed_by=answer.get("executed_by"),
+            )
+        if status == "replayed":
+            executed_by = answer.get("executed_by")
+            if executed_by == "proxy" and effect_id:
+                self._by_proxy[effect_id] = None
+                while len(self._by_proxy) > REMEMBERED_MAX:
+                    self._by_proxy.popitem(last=False)
+            return InterceptResponse(
+                "Replay",
+                effect_id,
+                cached_result=answer.get("result"),
+                executed_by=executed_by,
+            )
+        if status == "pending_approval":
+            return InterceptResponse(
+                "AwaitingApproval",
+                effect_id,
+                answer.get("approval_id"),
+                retry_after=answer.get("retry_after"),
+            )
+        raise ValueError(f"the proxy answered with the unknown status {status!r}")
+
+    def _is_reported(self, effect_id: str) -> bool:
+        return not effect_id or effect_id in self._by_proxy
+
+    def _commit(
+        self, org_id: str, session_id: str, effect_id: str, result: Any, attempt: int
+    ) -> Flow[None]:
+        if self._is_reported(effect_id):
+            return
+        body = {"session_id": session_id, "result": result, "attempt": attempt}
+        path = f"/effects/{_part(effect_id)}/commit"
+        headers = self._headers(org_id, session_id)
+        # Without an attempt a second try could hit a newer one.
+        yield from exchange("PUT", path, body, headers, again=attempt > 0)
+
+    def _fail(
+        self, org_id: str, session_id: str, effect_id: str, error: str, effect: str, attempt: int
+    ) -> Flow[None]:
+        if self._is_reported(effect_id):
+            return
+        body = {"session_id": session_id, "error": error, "effect": effect, "attempt": attempt}
+        path = f"/effects/{_part(effect_id)}/fail"
+        headers = self._headers(org_id, session_id)
+        yield from exchange("PUT", path, body, headers, again=attempt > 0)
+
+    def _decide(
+        self,
+        verb: str,
+        approval_id: str,
+        org_id: str,
+        actor: str | None,
+        note: str | None,
+        approved_args: dict[str, Any] | None,
+    ) -> Flow[dict[str, Any]]:
+        body: dict[str, Any] = {}
+        for name, value in (("actor", actor), ("note", note), ("approved_args", approved_args)):
+            if value is not None:
+                body[name] = value
+        path = f"/approvals/{_part(approval_id)}/{verb}"
+        return (yield from exchange("POST", path, body, self._headers(org_id), again=False))
+
+    def _get(self, path: str, org_id: str) -> Flow[dict[str, Any]]:
+        return (yield from exchange("GET", path, None, self._headers(org_id), again=True))
+
+    def _put(self, path: str, org_id: str, body: dict[str, Any]) -> Flow[dict[str, Any]]:
+        return (yield from exchange("PUT", path, body, self._headers(org_id), again=True))
+
+    def _effects(self, org_id: str, session_id: str) -> Flow[list[dict[str, Any]]]:
+        effects: list[dict[str, Any]] = []
+        token = ""
+        while True:
+            path = f"/sessions/{_part(session_id)}/effects?page_size=500"
+            page = yield from self._get(
+                path + (f"&page_token={_part(token)}" if token else ""), org_id
+            )
+            effects += page.get("effects", [])
+            token = page.get("next_page_token") or ""
+            if not token:
+                return effects
+
+    def _session(
+        self, org_id: str, session_id: str, verb: str, body: dict[str, Any], *, again: bool = True
+    ) -> Flow[dict[str, Any]]:
+        path = f"/sessions/{_part(session_id)}/{verb}"
+        headers = self._headers(org_id, session_id)
+        return (yield from exchange("POST", path, body, headers, again=again))
+
+    def _begin(self, org_id: str, session_id: str, body: dict[str, Any]) -> Flow[dict[str, Any]]:
+        headers = self._headers(org_id, session_id)
+        return (yield from exchange("POST", "/sessions", body, headers, again=True))
+
+    def _beat(self, org_id: str, session_id: str, grants: list[dict[str, Any]]) -> dict[str, Any]:
+        answer: dict[str, Any] = self._sync(
+            self._session(org_id, session_id, "heartbeat", {"grants": grants})
+        )
+        return answer
+
+
+@dataclass(frozen=True)
+class BlockingCalls:
+    """An `UndoLogClient`'s calls, each of which blocks its thread."""
+
+    client: UndoLogClient = field(repr=False)
+
+    def intercept(
+        self,
+        org_id: str,
+        session_id: str,
+        tool_name: str,
+        step_index: int,
+        args: dict[str, Any],
+        **options: Any,
+    ) -> InterceptResponse:
+        """See `UndoLogClient.intercept`."""
+        given = InterceptOptions(**options)
+        flow = self.client._intercept(org_id, session_id, tool_name, step_index, args, given)
+        answer: InterceptResponse = self.client._sync(flow)
+        return answer
+
+    def commit(
+        self,
+        org_id: str,
+        session_id: str,
+        effect_id: str,
+        result: dict[str, Any],
+        *,
+        attempt: int = 0,
+    ) -> None:
+        """See `UndoLogClient.commit`."""
+        self.client._sync(self.client._commit(org_id, session_id, effect_id, result, attempt))
+
+    def fail(
+        self,
+        org_id: str,
+        session_id: str,
+        effect_id: str,
+        error: str,
+        *,
+        effect: str = "maybe_applied",
+        attempt: int = 0,
+    ) -> None:
+        """See `UndoLogClient.fail`."""
+        self.client._sync(self.client._fail(org_id, session_id, effect_id, error, effect, attempt))
+
+    def approve(
+        self,
+        approval_id: str,
+        *,
+        approved_args: dict[str, Any] | None = None,
+        actor: str | None = None,
+        note: str | None = None,
+        org_id: str = "",
+    ) -> dict[str, Any]:
+        """See `UndoLogClient.approve`."""
+        return self._of(
+            self.client._decide("approve", approval_id, org_id, actor, note, approved_args)
+        )
+
+    def reject(
+        self,
+        approval_id: str,
+        *,
+        actor: str | None = None,
+        note: str | None = None,
+        org_id: str = "",
+    ) -> dict[str, Any]:
+        """See `UndoLogClient.reject`."""
+        return self._of(self.client._decide("reject", approval_id, org_id, actor, note, None))
+
+    def get_approval(self, approval_id: str, *, org_id: str = "") -> dict[str, Any]:
+        """See `UndoLogClient.get_approval`."""
+        return self._of(self.client._get(f"/approvals/{_part(approval_id)}", org_id))
+
+    def get_session(self, session_id: str, *, org_id: str = "") -> dict[str, Any]:
+        """See `UndoLogClient.get_session`."""
+        return self._of(self.client._get(f"/sessions/{_part(session_id)}", org_id))
+
+    def list_effects(self, session_id: str, *, org_id: str = "") -> list[dict[str, Any]]:
+        """See `UndoLogClient.list_effects`."""
+        effects: list[dict[str, Any]] = self.client._sync(self.client._effects(org_id, session_id))
+        return effects
+
+    def register_tool(self, name: str, *, org_id: str = "", **contents: Any) -> dict[str, Any]:
+        """See `UndoLogClient.register_tool`."""
+        return self._of(self.client._put(f"/tools/{_part(name)}", org_id, contents))
+
+    def register_compensation(
+        self, name: str, *, org_id: str = "", **contents: Any
+    ) -> dict[str, Any]:
+        """See `UndoLogClient.register_compensation`."""
+        return self._of(self.client._put(f"/compensations/{_part(name)}", org_id, contents))
+
+    def _of(self, flow: Flow[dict[str, Any]]) -> dict[str, Any]:
+        answer: dict[str, Any] = self.client._sync(flow)
+        return answer
+
+
+def descriptor_body(descriptor: CompensationDescriptor) -> dict[str, Any]:
+    """A descriptor as the wire has it."""
+    body: dict[str, Any] = {
+        "fn_name": descriptor.fn_name,
+        "fn_version": descriptor.fn_version,
+        "max_retries": descriptor.max_retries,
+        "retry_backoff_ms": descriptor.retry_backoff_ms,
+    }
+    if descriptor.args:
+        body["args"] = descriptor.args
+    return body
+
+
+_default: UndoLogClient | None = None
+_default_lock = threading.Lock()
+
+
+def default_client() -> UndoLogClient:
+    """The client of everything that names none, made from the environment on first use."""
+    global _default
+    if _default is None:
+        with _default_lock:
+            if _default is None:
+                _default = UndoLogClient()
+    return _default
+
+
+def _part(text: str) -> str:
+    """One part of a path, whatever it holds."""
+    return quote(str(text), safe="")
