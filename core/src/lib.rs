@@ -13,6 +13,7 @@ pub mod intercept;
 pub mod json;
 pub mod limits;
 pub mod plan;
+pub mod probe;
 pub mod reason;
 pub mod retry;
 pub mod role;

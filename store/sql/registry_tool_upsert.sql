@@ -3,9 +3,10 @@
 -- Lock: the organisation's row, held by the caller. Index: undolog_tool_registry_unique.
 INSERT INTO undolog_tool_registry AS r (org_id, tool_name, tool_version, tier,
   irreversibility_reason, compensation_ref, tool_schema, risk_tags, estimated_impact, project_id,
-  idempotent, grant_lease_ms, max_execution_ms, allowed_compensations, registered_by)
+  idempotent, grant_lease_ms, max_execution_ms, allowed_compensations, registered_by,
+  approval_timeout_seconds, auto_approve_on_timeout, approval_quorum, requester_may_approve, probe)
 VALUES ($1, $2, $3, $4::text::undolog_tool_tier, $5, $6, $7::text::jsonb, $8, $9, $10, $11, $12,
-  $13, $14, $15)
+  $13, $14, $15, $16, $17, $18, $19, $20::text::jsonb)
 ON CONFLICT ON CONSTRAINT undolog_tool_registry_unique DO UPDATE SET
   tier = EXCLUDED.tier, irreversibility_reason = EXCLUDED.irreversibility_reason,
   compensation_ref = EXCLUDED.compensation_ref, tool_schema = EXCLUDED.tool_schema,
@@ -13,12 +14,19 @@ ON CONFLICT ON CONSTRAINT undolog_tool_registry_unique DO UPDATE SET
   project_id = EXCLUDED.project_id, idempotent = EXCLUDED.idempotent,
   grant_lease_ms = EXCLUDED.grant_lease_ms, max_execution_ms = EXCLUDED.max_execution_ms,
   allowed_compensations = EXCLUDED.allowed_compensations, is_active = true,
-  registered_by = EXCLUDED.registered_by, updated_at = clock_timestamp()
+  registered_by = EXCLUDED.registered_by, updated_at = clock_timestamp(),
+  approval_timeout_seconds = EXCLUDED.approval_timeout_seconds,
+  auto_approve_on_timeout = EXCLUDED.auto_approve_on_timeout,
+  approval_quorum = EXCLUDED.approval_quorum,
+  requester_may_approve = EXCLUDED.requester_may_approve, probe = EXCLUDED.probe
 WHERE (r.tier, r.irreversibility_reason, r.compensation_ref, r.tool_schema, r.risk_tags,
     r.estimated_impact, r.project_id, r.idempotent, r.grant_lease_ms, r.max_execution_ms,
-    r.allowed_compensations, r.is_active)
+    r.allowed_compensations, r.is_active, r.approval_timeout_seconds,
+    r.auto_approve_on_timeout, r.approval_quorum, r.requester_may_approve, r.probe)
   IS DISTINCT FROM (EXCLUDED.tier, EXCLUDED.irreversibility_reason, EXCLUDED.compensation_ref,
     EXCLUDED.tool_schema, EXCLUDED.risk_tags, EXCLUDED.estimated_impact, EXCLUDED.project_id,
     EXCLUDED.idempotent, EXCLUDED.grant_lease_ms, EXCLUDED.max_execution_ms,
-    EXCLUDED.allowed_compensations, true)
+    EXCLUDED.allowed_compensations, true, EXCLUDED.approval_timeout_seconds,
+    EXCLUDED.auto_approve_on_timeout, EXCLUDED.approval_quorum, EXCLUDED.requester_may_approve,
+    EXCLUDED.probe)
 RETURNING r.xmax = 0

@@ -12,6 +12,7 @@ pub mod dead_letters;
 pub mod effects;
 pub mod error;
 pub mod events;
+pub mod gate;
 pub mod intercept;
 pub mod migrate;
 pub mod notify;

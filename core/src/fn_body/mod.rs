@@ -113,7 +113,7 @@ impl FnBody {
         self.endpoint.origin()
     }
 
-    fn any(&self, test: impl Fn(&Placeholder) -> bool + Copy) -> bool {
+    pub(crate) fn any(&self, test: impl Fn(&Placeholder) -> bool + Copy) -> bool {
         self.endpoint.any(test)
             || self.headers.iter().any(|(_, template)| template.any(test))
             || self.arg_mapping.as_ref().is_some_and(|tree| tree.any(&test))

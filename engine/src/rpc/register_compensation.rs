@@ -26,6 +26,8 @@ pub(super) async fn run(
         max_retries: given.max_retries,
         retry_backoff_ms: given.retry_backoff_ms,
         open: given.open,
+        concurrency_max: given.concurrency_max,
+        rate_per_minute: given.rate_per_minute,
     };
     let registered = engine.run(RegisterCompensation { caller: call.caller, compensation }).await?;
     Ok(v1::RegisterCompensationResponse {

@@ -42,5 +42,10 @@ fn input(tool: v1::Tool) -> Result<ToolInput, Status> {
         grant_lease_ms: tool.grant_lease_ms,
         max_execution_ms: tool.max_execution_ms,
         allowed_compensations: tool.allowed_compensations,
+        approval_timeout_seconds: tool.approval_timeout_seconds,
+        auto_approve_on_timeout: tool.auto_approve_on_timeout,
+        approval_quorum: tool.approval_quorum,
+        requester_may_approve: tool.requester_may_approve,
+        probe: tool.probe,
     })
 }

@@ -160,6 +160,11 @@ pub(super) fn tool(row: ToolRow) -> Result<v1::Tool, Status> {
         allowed_compensations: row.allowed_compensations,
         registered_at: Some(timestamp(row.registered_at)),
         updated_at: Some(timestamp(row.updated_at)),
+        approval_timeout_seconds: row.approval_timeout_seconds.map(count).unwrap_or_default(),
+        auto_approve_on_timeout: row.auto_approve_on_timeout,
+        approval_quorum: row.approval_quorum.map(count).unwrap_or_default(),
+        requester_may_approve: row.requester_may_approve,
+        probe: row.probe.map(|probe| json(&probe)).transpose()?.unwrap_or_default(),
     })
 }
 
@@ -176,6 +181,8 @@ pub(super) fn compensation(row: CompensationRow) -> Result<v1::Compensation, Sta
         is_active: row.is_active,
         open: row.open,
         registered_at: Some(timestamp(row.registered_at)),
+        concurrency_max: row.concurrency_max.map(count),
+        rate_per_minute: row.rate_per_minute.map(count),
     })
 }
 

@@ -151,7 +151,7 @@ pub(crate) async fn enqueue(tx: &mut Tenant, after_ms: i64) -> Result<(), StepEr
 ///
 /// # Errors
 /// The database could not be reached.
-pub async fn due_orgs(store: &Store) -> Result<Vec<Uuid>, StepError> {
+pub(crate) async fn due_orgs(store: &Store) -> Result<Vec<Uuid>, StepError> {
     Ok(sqlx::query_scalar(
         "SELECT DISTINCT org_id FROM undolog_due WHERE kind = 'notification' \
          AND due_at <= clock_timestamp() AND (lease IS NULL OR lease <= clock_timestamp())",
@@ -164,7 +164,7 @@ pub async fn due_orgs(store: &Store) -> Result<Vec<Uuid>, StepError> {
 ///
 /// # Errors
 /// The database could not be reached.
-pub async fn old_orgs(store: &Store) -> Result<Vec<Uuid>, StepError> {
+pub(crate) async fn old_orgs(store: &Store) -> Result<Vec<Uuid>, StepError> {
     Ok(sqlx::query_scalar(
         "SELECT DISTINCT org_id FROM undolog_due WHERE kind = 'notification_old' \
          AND due_at <= clock_timestamp() - interval '7 days'",
@@ -177,7 +177,7 @@ pub async fn old_orgs(store: &Store) -> Result<Vec<Uuid>, StepError> {
 ///
 /// # Errors
 /// The database could not be reached.
-pub async fn delete_old(store: &Store, org_id: Uuid) -> Result<u64, StepError> {
+pub(crate) async fn delete_old(store: &Store, org_id: Uuid) -> Result<u64, StepError> {
     let mut tx = Tenant::begin(store, org_id).await?;
     let done = sqlx::query(include_str!("../../sql/notify_delete_old.sql"))
         .bind(org_id)

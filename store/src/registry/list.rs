@@ -34,6 +34,11 @@ pub struct ToolRow {
     pub allowed_compensations: Vec<String>,
     pub registered_at: DateTime<Utc>,
     pub updated_at: DateTime<Utc>,
+    pub approval_timeout_seconds: Option<i32>,
+    pub auto_approve_on_timeout: Option<bool>,
+    pub approval_quorum: Option<i32>,
+    pub requester_may_approve: Option<bool>,
+    pub probe: Option<String>,
     /// How many rows the page would have without the limit in bytes.
     matched: i64,
 }
@@ -53,6 +58,8 @@ pub struct CompensationRow {
     pub is_active: bool,
     pub open: bool,
     pub registered_at: DateTime<Utc>,
+    pub concurrency_max: Option<i32>,
+    pub rate_per_minute: Option<i32>,
     matched: i64,
 }
 

@@ -12,7 +12,7 @@ use undolog_core::{
 use uuid::Uuid;
 
 use super::{CompensationBundle, ToolBundle, cache::Key, schema::Schema};
-use crate::{error::StepError, tenant::Tenant};
+use crate::{error::StepError, gate::Limits, tenant::Tenant};
 
 /// One active version of a tool, without its schema.
 #[derive(Debug, Clone, FromRow)]
@@ -158,6 +158,8 @@ struct CompensationVersion {
     retry_backoff_ms: i32,
     open: bool,
     is_active: bool,
+    concurrency_max: Option<i32>,
+    rate_per_minute: Option<i32>,
 }
 
 /// The compensation of this name. With a version: that one, active or not, since an entry of the
@@ -243,6 +245,10 @@ fn parse_compensation(
         retry_backoff_ms: row.retry_backoff_ms,
         open: row.open,
         is_active: row.is_active,
+        limits: Limits {
+            concurrency_max: row.concurrency_max,
+            rate_per_minute: row.rate_per_minute,
+        },
         args,
     })
 }

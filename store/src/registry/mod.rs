@@ -8,6 +8,7 @@
 mod cache;
 mod list;
 mod load;
+mod policy;
 mod register_compensation;
 mod register_tool;
 mod rules;
@@ -28,7 +29,7 @@ pub use register_tool::{RegisterTool, Registered, ToolInput};
 pub use rules::tier as tier_named;
 use schema::Schema;
 
-use crate::{error::StepError, tenant::Tenant};
+use crate::{error::StepError, gate::Limits, tenant::Tenant};
 
 /// Locks the organisation for a change of its registry. Calls go on: what refers to the row is not
 /// in the way of this lock.
@@ -116,6 +117,8 @@ pub struct CompensationBundle {
     pub open: bool,
     /// New effects may still be bound to it.
     pub is_active: bool,
+    /// How many calls may run at once, and begin within a minute.
+    pub limits: Limits,
     pub(crate) args: Schema,
 }
 

@@ -32,6 +32,8 @@ pub struct CompensationInput {
     pub max_retries: Option<u32>,
     pub retry_backoff_ms: Option<u32>,
     pub open: bool,
+    pub concurrency_max: Option<u32>,
+    pub rate_per_minute: Option<u32>,
 }
 
 /// Registers a compensation. Who may call this decides what is called on the world's side, so the
@@ -51,6 +53,8 @@ struct Checked {
     args_schema: String,
     max_retries: i32,
     retry_backoff_ms: i32,
+    concurrency_max: Option<i32>,
+    rate_per_minute: Option<i32>,
 }
 
 impl Step for RegisterCompensation {
@@ -96,6 +100,8 @@ impl RegisterCompensation {
             args_schema: rules::jsonb_text("args_schema", &schema)?,
             max_retries: bounded("max_retries", max_retries.into(), RETRIES_MAX.into())?,
             retry_backoff_ms: bounded("retry_backoff_ms", backoff_ms, BACKOFF_MS_MAX)?,
+            concurrency_max: limit("concurrency_max", given.concurrency_max, 10_000)?,
+            rate_per_minute: limit("rate_per_minute", given.rate_per_minute, 1_000_000)?,
         })
     }
 
@@ -114,9 +120,16 @@ impl RegisterCompensation {
             .bind(checked.retry_backoff_ms)
             .bind(given.open)
             .bind(&self.caller.principal)
+            .bind(checked.concurrency_max)
+            .bind(checked.rate_per_minute)
             .fetch_optional(tx.conn())
             .await?)
     }
+}
+
+/// A limit; zero is none.
+fn limit(what: &str, given: Option<u32>, most: u64) -> Result<Option<i32>, StepError> {
+    given.filter(|given| *given > 0).map(|given| bounded(what, given.into(), most)).transpose()
 }
 
 fn bounded(what: &str, given: u64, most: u64) -> Result<i32, StepError> {

@@ -14,6 +14,7 @@ use uuid::Uuid;
 
 use super::{
     list::{self, ToolRow},
+    policy::Policy,
     rules::{self, Standing, Wanted, invalid},
     schema::Schema,
 };
@@ -40,6 +41,11 @@ pub struct ToolInput {
     pub grant_lease_ms: u32,
     pub max_execution_ms: u32,
     pub allowed_compensations: Vec<String>,
+    pub approval_timeout_seconds: u32,
+    pub auto_approve_on_timeout: Option<bool>,
+    pub approval_quorum: u32,
+    pub requester_may_approve: Option<bool>,
+    pub probe: Vec<u8>,
 }
 
 /// Registers a tool.
@@ -71,6 +77,8 @@ struct StandingRow {
     idempotent: bool,
     is_active: bool,
     registered_by: String,
+    #[sqlx(flatten)]
+    policy: Policy,
 }
 
 impl Step for RegisterTool {
@@ -83,15 +91,17 @@ impl Step for RegisterTool {
 
     async fn run(&self, tx: &mut Tenant) -> Result<Decided<Self::Reply>, StepError> {
         let (version, schema) = self.check_form()?;
+        let policy = Policy::of(&self.tool)?;
         super::lock_org(tx).await?;
         self.check_project(tx).await?;
         let standing = standing(tx, &self.tool.tool_name).await?;
-        let changed = self.upsert(tx, &version, &schema).await?;
+        let changed = self.upsert(tx, &version, &schema, &policy).await?;
         if let Some(created) = changed {
             self.check_compensation(tx).await?;
             let bound_by_rules = !self.dev && !self.caller.role.may_weaken_registry();
             if bound_by_rules {
                 self.check_rules(tx, &version, &standing).await?;
+                policy.check_agent(&version, &standing)?;
             }
             crate::crash_point!("register_tool.before_epoch");
             super::raise_epoch(tx).await?;
@@ -164,6 +174,7 @@ impl RegisterTool {
         tx: &mut Tenant,
         version: &str,
         schema: &str,
+        policy: &Policy,
     ) -> Result<Option<bool>, StepError> {
         let tool = &self.tool;
         let org_id = tx.org_id();
@@ -185,6 +196,11 @@ impl RegisterTool {
             .bind(ms(tool.max_execution_ms))
             .bind(&tool.allowed_compensations)
             .bind(&self.caller.principal)
+            .bind(policy.approval_timeout_seconds)
+            .bind(policy.auto_approve_on_timeout)
+            .bind(policy.approval_quorum)
+            .bind(policy.requester_may_approve)
+            .bind(&policy.probe)
             .fetch_optional(tx.conn())
             .await?)
     }
@@ -245,7 +261,8 @@ async fn standing(tx: &mut Tenant, tool_name: &str) -> Result<Vec<Standing>, Ste
     let org_id = tx.org_id();
     let rows: Vec<StandingRow> = sqlx::query_as(
         "SELECT tool_version, tier::text AS tier, compensation_ref, allowed_compensations, \
-         idempotent, is_active, registered_by \
+         idempotent, is_active, registered_by, approval_timeout_seconds, \
+         auto_approve_on_timeout, approval_quorum, requester_may_approve, probe::text AS probe \
          FROM undolog_tool_registry WHERE org_id = $1 AND tool_name = $2",
     )
     .bind(org_id)
@@ -262,6 +279,7 @@ async fn standing(tx: &mut Tenant, tool_name: &str) -> Result<Vec<Standing>, Ste
             idempotent: row.idempotent,
             is_active: row.is_active,
             registered_by: row.registered_by,
+            policy: row.policy,
         })
     });
     standing.collect()

@@ -10,7 +10,7 @@ use undolog_core::{
     reason::Reason,
 };
 
-use super::schema::SCHEMA_BYTES_MAX;
+use super::{policy::Policy, schema::SCHEMA_BYTES_MAX};
 use crate::error::StepError;
 
 /// Tags and listed names of one registration: more than a human reads.
@@ -26,6 +26,7 @@ pub(super) struct Standing {
     pub(super) idempotent: bool,
     pub(super) is_active: bool,
     pub(super) registered_by: String,
+    pub(super) policy: Policy,
 }
 
 /// A refusal of the request itself.
@@ -219,6 +220,7 @@ mod tests {
             idempotent: false,
             is_active: true,
             registered_by: by.to_owned(),
+            policy: Policy::default(),
         }
     }
 

@@ -1,11 +1,11 @@
 //! The rows of compensation calls.
 
 use sqlx::FromRow;
-use undolog_core::{fn_body::RenderedCall, json::show_text};
+use undolog_core::json::show_text;
 use uuid::Uuid;
 
-use super::{Claim, Report};
-use crate::{error::StepError, session::LockedSession, tenant::Tenant, undo::UndoRow};
+use super::{Claim, Report, prepare::Ready};
+use crate::{error::StepError, gate, session::LockedSession, tenant::Tenant, undo::UndoRow};
 
 /// A new attempt.
 #[derive(Debug, FromRow)]
@@ -20,12 +20,10 @@ pub(super) async fn insert(
     session: &LockedSession,
     claim: &Claim,
     entry: &UndoRow,
-    call: &RenderedCall,
-    fn_hash: &[u8; 32],
-    result_known: bool,
+    ready: &Ready,
 ) -> Result<Attempt, StepError> {
     // A URL can quote arguments, which can hold anything that a URL can; NUL is percent-encoded.
-    let url = call.shown_url();
+    let url = ready.call.shown_url();
     Ok(sqlx::query_as(include_str!("../../sql/walk_attempt_insert.sql"))
         .bind(claim.org_id)
         .bind(session.id())
@@ -34,11 +32,13 @@ pub(super) async fn insert(
         .bind(entry.round)
         .bind(claim.fence)
         .bind(&claim.worker)
-        .bind(fn_hash.as_slice())
-        .bind(call.method.as_str())
+        .bind(ready.fn_hash.as_slice())
+        .bind(ready.call.method.as_str())
         .bind(url)
-        .bind(result_known)
+        .bind(ready.result_known)
         .bind(session.t())
+        .bind(&entry.compensation_fn)
+        .bind(&ready.host)
         .fetch_one(tx.conn())
         .await?)
 }
@@ -52,9 +52,14 @@ pub(super) struct Completed {
     pub(super) result_known: bool,
     /// What stood there before: nothing, or that it had been given up.
     pub(super) before: Option<String>,
+    /// What was called.
+    host: Option<String>,
+    /// The call was the one that a breaker had let through.
+    is_probe: bool,
 }
 
-/// Completes an attempt by its id. `None`: its outcome was known already.
+/// Completes an attempt by its id, and lets the breaker of its host know. `None`: its outcome was
+/// known already.
 pub(super) async fn complete(
     tx: &mut Tenant,
     session: &LockedSession,
@@ -62,19 +67,24 @@ pub(super) async fn complete(
 ) -> Result<Option<Completed>, StepError> {
     let (error, error_raw) = report.error.as_deref().map(show_text).unzip();
     let org_id = tx.org_id();
-    Ok(sqlx::query_as(include_str!("../../sql/walk_attempt_complete.sql"))
-        .bind(report.undo_attempt_id)
-        .bind(org_id)
-        .bind(session.t())
-        .bind(report.outcome.as_str())
-        .bind(report.status.map(i32::from))
-        .bind(error)
-        .bind(error_raw.flatten())
-        .bind(&report.response)
-        .bind(report.response_truncated)
-        .bind(report.retry_after_ms.and_then(|ms| i64::try_from(ms).ok()))
-        .fetch_optional(tx.conn())
-        .await?)
+    let completed: Option<Completed> =
+        sqlx::query_as(include_str!("../../sql/walk_attempt_complete.sql"))
+            .bind(report.undo_attempt_id)
+            .bind(org_id)
+            .bind(session.t())
+            .bind(report.outcome.as_str())
+            .bind(report.status.map(i32::from))
+            .bind(error)
+            .bind(error_raw.flatten())
+            .bind(&report.response)
+            .bind(report.response_truncated)
+            .bind(report.retry_after_ms.and_then(|ms| i64::try_from(ms).ok()))
+            .fetch_optional(tx.conn())
+            .await?;
+    if let Some(Completed { host: Some(host), is_probe, .. }) = &completed {
+        gate::observe(tx, host, *is_probe, report.outcome, session.t()).await?;
+    }
+    Ok(completed)
 }
 
 /// Marks an attempt whose worker is gone.

@@ -19,6 +19,7 @@ use super::{
 use crate::{
     effects::{self, EffectRow},
     error::StepError,
+    gate::{self, Wish},
     rollback::{self, RollbackRow},
     session::LockedSession,
     tenant::Tenant,
@@ -144,9 +145,6 @@ async fn one(
         tracing::error!(effect.id = %effect.effect_id, "a call in scope of a walk holds a grant");
         return Ok(Some(Decision::Wait(session.t() + Duration::seconds(1))));
     }
-    if top.was_interrupted() && step.company != Company::Alone && crate::guard!("walk.alone") {
-        return Ok(Some(Decision::NeedsAlone));
-    }
     match prepare(tx, session, &top.entry, &effect).await? {
         Prepared::Skip(reason) if top.entry.state()? == UndoState::Pending => {
             top.entry.skip(session, reason, ACTOR)?;
@@ -166,10 +164,41 @@ async fn one(
             Ok(None)
         }
         Prepared::Call(ready) => {
+            if resumed.is_none()
+                && let Some(decision) = held_back(tx, session, step, &top, &ready).await?
+            {
+                return Ok(Some(decision));
+            }
             let call = call(tx, session, step, top, &mut effect, *ready, resumed).await?;
             Ok(Some(Decision::Call(Box::new(call))))
         }
     }
+}
+
+/// What keeps a call from being made now.
+async fn held_back(
+    tx: &mut Tenant,
+    session: &LockedSession,
+    step: &Advance,
+    top: &Top,
+    ready: &Ready,
+) -> Result<Option<Decision>, StepError> {
+    let wish = Wish {
+        undo_id: top.entry.undo_id,
+        compensation_fn: &top.entry.compensation_fn,
+        host: &ready.host,
+        limits: ready.limits,
+        t: session.t(),
+        jitter_percent: step.jitter_percent,
+    };
+    // Before the wish to be alone: what has to wait anyway should keep nobody out.
+    if let Some(until) = gate::ask(tx, &wish).await? {
+        return Ok(Some(Decision::Wait(until)));
+    }
+    if top.was_interrupted() && step.company != Company::Alone && crate::guard!("walk.alone") {
+        return Ok(Some(Decision::NeedsAlone));
+    }
+    Ok(None)
 }
 
 fn is_granted(effect: &EffectRow, entry: &UndoRow) -> Result<bool, StepError> {
@@ -220,8 +249,7 @@ async fn call(
         // The row stands, and its call was never made: the answer to its step was lost.
         Some(id) => (id, last_number.unwrap_or(1)),
         None => {
-            let (claim, hash, known) = (&step.claim, &ready.fn_hash, ready.result_known);
-            let new = attempt::insert(tx, session, claim, &entry, &ready.call, hash, known).await?;
+            let new = attempt::insert(tx, session, &step.claim, &entry, &ready).await?;
             begin(session, &mut entry, effect)?;
             // Counted before the call: a call that ends its process cannot count itself.
             if !matches!(step.company, Company::Shared { is_only_one: false }) {

@@ -13,6 +13,7 @@ use undolog_core::{
 use crate::{
     effects::{EffectRow, executed_between},
     error::StepError,
+    gate::Limits,
     payload, registry,
     registry::CompensationBundle,
     session::LockedSession,
@@ -38,6 +39,9 @@ pub(super) struct Ready {
     pub(super) fn_hash: [u8; 32],
     pub(super) done_statuses: Vec<u16>,
     pub(super) result_known: bool,
+    /// Scheme, host and port.
+    pub(super) host: String,
+    pub(super) limits: Limits,
 }
 
 /// What is known of the attempt that the entry undoes.
@@ -94,6 +98,8 @@ async fn try_prepare(
             fn_hash: bundle.fn_hash,
             done_statuses: bundle.fn_body.done_statuses.clone(),
             result_known: forward.result.is_some(),
+            host: bundle.fn_body.origin().to_ascii_lowercase(),
+            limits: bundle.limits,
         }))),
         Err(NotRendered::Render(RenderError::MissingResult { placeholder, has_result: false })) => {
             Ok(missing_result(&forward, bundle.fn_body.on_missing_result, &placeholder))

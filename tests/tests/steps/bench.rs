@@ -78,6 +78,8 @@ impl Bench {
                 max_retries: None,
                 retry_backoff_ms: None,
                 open: true,
+                concurrency_max: None,
+                rate_per_minute: None,
             },
         };
         self.store.run(step).await.expect("register the compensation");
@@ -98,6 +100,11 @@ impl Bench {
             grant_lease_ms: 0,
             max_execution_ms: 0,
             allowed_compensations: Vec::new(),
+            approval_timeout_seconds: 0,
+            auto_approve_on_timeout: None,
+            approval_quorum: 0,
+            requester_may_approve: None,
+            probe: Vec::new(),
         };
         change(&mut tool);
         let step = RegisterTool { caller: self.caller(Role::Admin, "root"), tool, dev: false };

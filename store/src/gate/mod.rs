@@ -1,0 +1,89 @@
+//! Gates: what a compensation call waits for before its attempt is written. Pauses of operators,
+//! limits of its function, the breaker of its host. Waiting is not an attempt and costs nothing.
+//!
+//! Lock order: gates come after the undo entries of the step, first the function's limit, then the
+//! host's breaker. The breaker's row is never waited for here, so the two cannot block each other.
+
+mod breaker;
+mod limits;
+
+use chrono::{DateTime, Duration, Utc};
+use sqlx::FromRow;
+use undolog_core::limits::JITTER_PERCENT_MAX;
+use uuid::Uuid;
+
+pub(crate) use breaker::observe;
+pub use limits::Limits;
+
+use crate::{error::StepError, tenant::Tenant};
+
+/// How long a paused rollback sleeps before it looks again; a resume wakes it up earlier.
+const PAUSE_MS: i64 = 5_000;
+
+/// A call that wants to be made.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wish<'a> {
+    /// The entry.
+    pub(crate) undo_id: Uuid,
+    /// The function.
+    pub(crate) compensation_fn: &'a str,
+    /// Scheme, host and port.
+    pub(crate) host: &'a str,
+    /// The function's limits.
+    pub(crate) limits: Limits,
+    /// The step's time.
+    pub(crate) t: DateTime<Utc>,
+    /// A random number from 0 to 50.
+    pub(crate) jitter_percent: u64,
+}
+
+impl Wish<'_> {
+    /// A time from `ms` to `ms + spread_ms` from now, at random: what waits together must not wake
+    /// together.
+    fn later(&self, ms: i64, spread_ms: i64) -> DateTime<Utc> {
+        self.after(self.t + Duration::milliseconds(ms), spread_ms)
+    }
+
+    fn after(&self, at: DateTime<Utc>, spread_ms: i64) -> DateTime<Utc> {
+        let percent = self.jitter_percent.min(JITTER_PERCENT_MAX);
+        let share = i64::try_from(percent).unwrap_or(0);
+        let most = i64::try_from(JITTER_PERCENT_MAX).unwrap_or(50);
+        // Never now or earlier: that would make a hot loop.
+        let at = at.max(self.t + Duration::milliseconds(100));
+        at + Duration::milliseconds(spread_ms * share / most)
+    }
+}
+
+#[derive(Debug, FromRow)]
+struct Look {
+    is_paused: bool,
+    breaker: Option<String>,
+}
+
+/// Asks every gate. `None`: the call may be made, and its attempt has to be written in this
+/// transaction. Else: not before this time.
+pub(crate) async fn ask(
+    tx: &mut Tenant,
+    wish: &Wish<'_>,
+) -> Result<Option<DateTime<Utc>>, StepError> {
+    let org_id = tx.org_id();
+    let look: Look = sqlx::query_as(include_str!("../../sql/gate_look.sql"))
+        .bind(org_id)
+        .bind(wish.compensation_fn)
+        .bind(wish.host)
+        .fetch_one(tx.conn())
+        .await?;
+    let (gate, until) = if look.is_paused && crate::guard!("gate.pause") {
+        ("pause", Some(wish.later(PAUSE_MS, PAUSE_MS / 2)))
+    } else if let Some(until) = limits::ask(tx, wish).await? {
+        ("limit", Some(until))
+    } else if look.breaker.is_some_and(|state| state != "closed") && crate::guard!("gate.breaker") {
+        ("breaker", breaker::ask(tx, wish).await?)
+    } else {
+        ("none", None)
+    };
+    if until.is_some() {
+        metrics::counter!("undolog_gate_waits_total", "gate" => gate).increment(1);
+    }
+    Ok(until)
+}
