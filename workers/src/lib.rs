@@ -3,8 +3,6 @@
 //! A ticket of the queue wakes a handler; the handler claims our row and works on that. A lost,
 //! doubled or late ticket is a delay and nothing else. Any number of processes may run.
 
-pub mod egress;
-
 mod call;
 mod gate;
 mod handler;
@@ -16,6 +14,9 @@ mod serve;
 mod sweep;
 mod timer;
 mod walk;
+
+/// The HTTP client of compensations.
+pub use undolog_egress as egress;
 
 pub use options::{MetricsText, WorkerOptions};
 pub use serve::{Workers, WorkersError, serve};

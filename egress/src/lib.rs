@@ -1,10 +1,11 @@
-//! The one way out: the HTTP client of compensations. It reaches public addresses and what an
+//! The one way out: the HTTP client of compensations and upstream tools. It reaches public addresses and what an
 //! operator listed, follows no redirect, uses no proxy of the environment, retries nothing by
 //! itself, reads a bounded answer and ends by one deadline.
 
 mod address;
 mod allow;
 mod error;
+mod guard;
 mod resolve;
 mod secrets;
 
@@ -26,13 +27,23 @@ use url::{Host, Url};
 pub use allow::{AllowList, Allowed, AllowedError};
 pub use secrets::SecretSource;
 
-pub(crate) use error::Refused;
-use error::{TIMED_OUT, classify};
+pub use error::Refused;
+use error::{TIMED_OUT, classify, is_unsent};
+use guard::guard;
 use resolve::{Reach, Resolver};
 use secrets::Used;
 
 /// Bytes of an answer that are read at all. An endpoint that sends more is not a compensation.
 const READ_BYTES_MAX: usize = 1024 * 1024;
+/// How much of an answer is read, and how much of that is kept.
+struct Bound {
+    read_bytes: usize,
+    kept_bytes: usize,
+}
+
+/// For an answer that only tells whether the call was done.
+const KEPT: Bound = Bound { read_bytes: READ_BYTES_MAX, kept_bytes: KEPT_RESPONSE_BYTES };
+
 /// Bytes of an answer that an error's text quotes.
 const QUOTED_BYTES: usize = 2 * 1024;
 /// Headers that describe one connection or that the client writes itself.
@@ -72,11 +83,24 @@ pub struct Call {
     pub done_statuses: Vec<u16>,
 }
 
+/// How far a call came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reached {
+    /// Nothing was sent.
+    Nothing,
+    /// It may have been sent, and there is no whole answer.
+    Perhaps,
+    /// There is an answer.
+    Answered,
+}
+
 /// What became of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
     /// What it means for the entry.
     pub outcome: CallOutcome,
+    /// How far it came.
+    pub reached: Reached,
     /// HTTP status, if there was one.
     pub status: Option<u16>,
     /// What went wrong, for people; never a secret. Can hold NUL.
@@ -90,9 +114,10 @@ pub struct Answer {
 }
 
 impl Answer {
-    fn without_response(outcome: CallOutcome, error: impl Into<String>) -> Self {
+    fn without_response(outcome: CallOutcome, reached: Reached, error: impl Into<String>) -> Self {
         Self {
             outcome,
+            reached,
             status: None,
             error: Some(error.into()),
             response: Vec::new(),
@@ -104,7 +129,7 @@ impl Answer {
 
 impl From<Refused> for Answer {
     fn from(refused: Refused) -> Self {
-        Self::without_response(CallOutcome::Permanent, refused.to_string())
+        Self::without_response(CallOutcome::Permanent, Reached::Nothing, refused.to_string())
     }
 }
 
@@ -141,21 +166,33 @@ impl Egress {
     }
 
     /// A secret of an organisation, for what signs with it instead of sending it.
-    pub(crate) async fn secret(&self, org_slug: &str, name: &str) -> Result<SecretString, Refused> {
+    ///
+    /// # Errors
+    /// There is no such secret, or it cannot be read.
+    pub async fn secret(&self, org_slug: &str, name: &str) -> Result<SecretString, Refused> {
         self.secrets.named(org_slug, name).await
     }
 
-    /// Makes one call, once.
+    /// Makes one call, once, and keeps the beginning of the answer.
     pub async fn call(&self, call: &Call) -> Answer {
+        self.call_within(call, &KEPT).await
+    }
+
+    /// Makes one call, once, and keeps the whole answer; a longer one than `bytes_max` is refused.
+    pub async fn call_whole(&self, call: &Call, bytes_max: usize) -> Answer {
+        self.call_within(call, &Bound { read_bytes: bytes_max, kept_bytes: bytes_max }).await
+    }
+
+    async fn call_within(&self, call: &Call, bound: &Bound) -> Answer {
         let timeout =
             Duration::from_millis(call.rendered.timeout_ms.clamp(1, COMPENSATION_CALL_MS_MAX));
-        match tokio::time::timeout(timeout, self.call_unbounded(call, timeout)).await {
+        match tokio::time::timeout(timeout, self.call_unbounded(call, timeout, bound)).await {
             Ok(answer) => answer,
-            Err(_) => Answer::without_response(CallOutcome::Retry, TIMED_OUT),
+            Err(_) => Answer::without_response(CallOutcome::Retry, Reached::Perhaps, TIMED_OUT),
         }
     }
 
-    async fn call_unbounded(&self, call: &Call, timeout: Duration) -> Answer {
+    async fn call_unbounded(&self, call: &Call, timeout: Duration, bound: &Bound) -> Answer {
         let used = match self.secrets.of_call(&call.org_slug, &call.rendered).await {
             Ok(used) => used,
             Err(refused) => return refused.into(),
@@ -165,10 +202,11 @@ impl Egress {
             Err(refused) => return refused.into(),
         };
         match sent {
-            Ok(response) => read(response, call, &used).await,
+            Ok(response) => read(response, call, &used, bound).await,
             Err(error) => {
+                let reached = if is_unsent(&error) { Reached::Nothing } else { Reached::Perhaps };
                 let (outcome, text) = classify(error);
-                Answer::without_response(outcome, redacted(&used, text))
+                Answer::without_response(outcome, reached, redacted(&used, text))
             }
         }
     }
@@ -203,9 +241,7 @@ impl Egress {
         let port = url.port_or_known_default().unwrap_or_default();
         let (reach, client) = if self.allow.has_service(host, port) {
             (Reach::Listed, &self.listed)
-        } else if (url.scheme() == "https" && port == 443)
-            || !undolog_store::guard!("egress.https_only")
-        {
+        } else if (url.scheme() == "https" && port == 443) || !guard("egress.https_only") {
             (Reach::Public, &self.public)
         } else {
             (Reach::AllowedNets, &self.allowed_nets)
@@ -265,30 +301,35 @@ fn header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), Refused>
 }
 
 /// Reads an answer up to its bound and says what it means.
-async fn read(mut response: Response, call: &Call, used: &Used) -> Answer {
+async fn read(mut response: Response, call: &Call, used: &Used, bound: &Bound) -> Answer {
     let status = response.status().as_u16();
     let retry_after =
         response.headers().get(RETRY_AFTER).and_then(|v| v.to_str().ok()).and_then(retry_after_ms);
     let mut body = Vec::new();
+    let mut reached = Reached::Answered;
     let broken = loop {
         match response.chunk().await {
             Ok(Some(chunk)) => body.extend_from_slice(&chunk),
             Ok(None) => break None,
-            Err(error) => break Some(classify(error)),
+            Err(error) => {
+                reached = Reached::Perhaps;
+                break Some(classify(error));
+            }
         }
-        if body.len() > READ_BYTES_MAX {
-            let text = format!("oversize answer: more than {READ_BYTES_MAX} bytes");
+        if body.len() > bound.read_bytes {
+            let text = format!("oversize answer: more than {} bytes", bound.read_bytes);
             break Some((CallOutcome::Permanent, text));
         }
     };
     let (outcome, error) = judged(status, retry_after, call, broken);
     // Taken out before the cut: a cut through a secret would leave its first half.
     let mut body = used.redact(body);
-    let response_truncated = body.len() > KEPT_RESPONSE_BYTES;
-    body.truncate(KEPT_RESPONSE_BYTES);
+    let response_truncated = body.len() > bound.kept_bytes;
+    body.truncate(bound.kept_bytes);
     let error = error.map(|text| redacted(used, quoted(text, status, &body)));
     Answer {
         outcome,
+        reached,
         status: Some(status),
         error,
         response: body,

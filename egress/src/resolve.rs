@@ -9,6 +9,7 @@ use std::{
 
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 
+use super::guard::guard;
 use super::{
     address::refusal,
     allow::AllowList,
@@ -29,10 +30,7 @@ pub(crate) enum Reach {
 impl Reach {
     /// Judges one address.
     pub(crate) fn check(self, address: IpAddr, allow: &AllowList) -> Result<(), Refused> {
-        if self == Self::Listed
-            || allow.has_address(address)
-            || !undolog_store::guard!("egress.address")
-        {
+        if self == Self::Listed || allow.has_address(address) || !guard("egress.address") {
             return Ok(());
         }
         match (self, refusal(address)) {

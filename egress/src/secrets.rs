@@ -7,7 +7,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 
 use undolog_core::fn_body::{Piece, RenderedCall};
 
-use super::error::Refused;
+use super::{error::Refused, guard::guard};
 
 /// What a URL percent-encodes in a value: everything but unreserved characters.
 const UNRESERVED: &percent_encoding::AsciiSet =
@@ -124,7 +124,7 @@ impl Used {
 
     /// Takes every used secret out of an answer, in each encoding in which it may come back.
     pub(crate) fn redact(&self, bytes: Vec<u8>) -> Vec<u8> {
-        if !undolog_store::guard!("egress.redact") {
+        if !guard("egress.redact") {
             return bytes;
         }
         let mut bytes = bytes;

@@ -6,7 +6,8 @@ use undolog_core::{fn_body::ResolveError, retry::CallOutcome};
 
 /// A call that is not made, whatever is tried.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Refused {
+#[expect(missing_docs, reason = "each says it of itself")]
+pub enum Refused {
     #[error("the address {address} is not allowed ({what})")]
     Address { address: IpAddr, what: &'static str },
     #[error("plain HTTP and ports other than 443 are only for hosts that --allow-egress lists")]
@@ -25,6 +26,18 @@ pub(crate) enum Refused {
     Secret(String),
     #[error("the secret {name:?} cannot be read: {why}")]
     SecretUnreadable { name: String, why: io::ErrorKind },
+}
+
+/// Whether a failed call never left this process: nothing was sent, so nothing was changed there.
+pub(crate) fn is_unsent(error: &reqwest::Error) -> bool {
+    let mut at: Option<&(dyn Error + 'static)> = Some(error);
+    while let Some(cause) = at {
+        if cause.is::<Refused>() || cause.is::<DnsFailed>() {
+            return true;
+        }
+        at = cause.source();
+    }
+    error.is_connect() || error.is_builder()
 }
 
 /// A name that could not be resolved.
