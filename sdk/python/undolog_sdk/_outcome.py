@@ -48,15 +48,15 @@ _CAUSES_MAX = 20
 def effect_of(error: BaseException) -> str:
     """`not_applied`, `unknown` or `maybe_applied`.
 
-    An exception that was raised from another one says what that one says: libraries wrap their
-    time-outs.
+    An exception that was raised from a time-out or a lost connection says the same: libraries
+    wrap theirs. Only `NotApplied` itself says that nothing happened.
     """
+    if isinstance(error, NotApplied):
+        return NOT_APPLIED
     at: BaseException | None = error
     for _ in range(_CAUSES_MAX):
         if at is None:
             break
-        if isinstance(at, NotApplied):
-            return NOT_APPLIED
         if _is_unknown(at):
             return UNKNOWN
         at = at.__cause__

@@ -67,7 +67,7 @@ class ToolSpec:
         self.fn, self._first, self._preset = _unwrap_partial(fn)
         refuse_generators(self.fn)
         self.is_async = _is_async(self.fn)
-        self.name = options.name or getattr(self.fn, "__name__", type(self.fn).__name__)
+        self.name = options.name or str(getattr(self.fn, "__name__", type(self.fn).__name__))
         self.doc = inspect.getdoc(fn if not isinstance(fn, functools.partial) else self.fn) or ""
         self.signature = inspect.signature(self.fn)
         params = self.signature.parameters

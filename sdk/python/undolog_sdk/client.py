@@ -7,7 +7,7 @@ import threading
 import uuid
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import httpx
@@ -19,6 +19,8 @@ from ._wire import HttpWire, exchange
 from .tier import CompensationDescriptor
 
 __all__ = ["BlockingCalls", "InterceptResponse", "UndoLogClient", "default_client"]
+
+T = TypeVar("T")
 
 DEFAULT_URL = "http://localhost:8080"
 HEARTBEAT_SECONDS = 15.0
@@ -229,10 +231,10 @@ class UndoLogClient:
 
     # ------------------------------------------------------------------ flows
 
-    async def _async(self, flow: Flow[Any]) -> Any:
+    async def _async(self, flow: Flow[T]) -> T:
         return await drive_async(flow, self._wire)
 
-    def _sync(self, flow: Flow[Any]) -> Any:
+    def _sync(self, flow: Flow[T]) -> T:
         return drive_sync(flow, self._wire)
 
     def _headers(self, org_id: str, session_id: str = "") -> dict[str, str]:
@@ -354,10 +356,8 @@ class UndoLogClient:
         effects: list[dict[str, Any]] = []
         token = ""
         while True:
-            path = f"/sessions/{_part(session_id)}/effects?page_size=500"
-            page = yield from self._get(
-                path + (f"&page_token={_part(token)}" if token else ""), org_id
-            )
+            query = f"page_size=500&page_token={_part(token)}"
+            page = yield from self._get(f"/sessions/{_part(session_id)}/effects?{query}", org_id)
             effects += page.get("effects", [])
             token = page.get("next_page_token") or ""
             if not token:
@@ -375,10 +375,7 @@ class UndoLogClient:
         return (yield from exchange("POST", "/sessions", body, headers, again=True))
 
     def _beat(self, org_id: str, session_id: str, grants: list[dict[str, Any]]) -> dict[str, Any]:
-        answer: dict[str, Any] = self._sync(
-            self._session(org_id, session_id, "heartbeat", {"grants": grants})
-        )
-        return answer
+        return self._sync(self._session(org_id, session_id, "heartbeat", {"grants": grants}))
 
 
 @dataclass(frozen=True)
@@ -399,8 +396,7 @@ class BlockingCalls:
         """See `UndoLogClient.intercept`."""
         given = InterceptOptions(**options)
         flow = self.client._intercept(org_id, session_id, tool_name, step_index, args, given)
-        answer: InterceptResponse = self.client._sync(flow)
-        return answer
+        return self.client._sync(flow)
 
     def commit(
         self,
@@ -462,8 +458,7 @@ class BlockingCalls:
 
     def list_effects(self, session_id: str, *, org_id: str = "") -> list[dict[str, Any]]:
         """See `UndoLogClient.list_effects`."""
-        effects: list[dict[str, Any]] = self.client._sync(self.client._effects(org_id, session_id))
-        return effects
+        return self.client._sync(self.client._effects(org_id, session_id))
 
     def register_tool(self, name: str, *, org_id: str = "", **contents: Any) -> dict[str, Any]:
         """See `UndoLogClient.register_tool`."""
@@ -476,8 +471,7 @@ class BlockingCalls:
         return self._of(self.client._put(f"/compensations/{_part(name)}", org_id, contents))
 
     def _of(self, flow: Flow[dict[str, Any]]) -> dict[str, Any]:
-        answer: dict[str, Any] = self.client._sync(flow)
-        return answer
+        return self.client._sync(flow)
 
 
 def descriptor_body(descriptor: CompensationDescriptor) -> dict[str, Any]:

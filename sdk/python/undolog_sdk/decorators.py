@@ -7,9 +7,7 @@ import inspect
 import logging
 import time
 from collections.abc import Callable, Collection
-from typing import Any, Protocol, TypeVar, overload
-
-from typing_extensions import ParamSpec
+from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
 from ._flow import Flow, Invoke, Pause, drive_async, drive_sync
 from ._outcome import NOT_APPLIED, effect_of
@@ -239,13 +237,12 @@ def _call(
     try:
         answer = yield from _decide(spec, client, session, bound, call, args, canonical)
     except BaseException as error:
+        if isinstance(error, UnavailableError) and spec.options.fail_open:
+            logger.warning("%s runs unrecorded, the proxy is away: %s", spec.name, error)
+            return (yield _body(spec, bound, None))
         # Whoever makes this call again goes on with it: the grant may be there already.
         if not isinstance(error, UndoLogError) or error.retryable:
             session._keep(spec.name, canonical, bound.step_key, call)
-        if isinstance(error, UnavailableError) and spec.options.fail_open:
-            logger.warning("%s runs unrecorded, the proxy is away: %s", spec.name, error)
-            session._take(spec.name, canonical, bound.step_key)
-            return (yield _body(spec, bound, None))
         raise
     if answer.outcome == "AwaitingApproval":
         call.awaits = True

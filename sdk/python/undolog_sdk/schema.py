@@ -75,9 +75,8 @@ def _class(hint: type, defs: Definitions, seen: tuple[type, ...]) -> dict[str, A
     if dataclasses.is_dataclass(hint):
         fields = dataclasses.fields(hint)
         hints = typing.get_type_hints(hint, include_extras=True)
-        properties = {
-            f.name: schema_of(hints.get(f.name, Any), defs, (*seen, hint)) for f in fields
-        }
+        deeper = (*seen, hint)
+        properties = {f.name: schema_of(hints.get(f.name, Any), defs, deeper) for f in fields}
         return {"type": "object", "properties": properties, "required": [f.name for f in fields]}
     if typing.is_typeddict(hint):
         hints = typing.get_type_hints(hint)
