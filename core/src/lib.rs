@@ -22,6 +22,7 @@ pub mod state;
 pub mod template;
 pub mod tier;
 pub mod tool_schema;
+pub mod upstream;
 pub mod version;
 
 pub use reason::{Reason, Refusal};

@@ -116,6 +116,8 @@ named_enum! {
         GetQueueStatus => "UndoLogOperator/GetQueueStatus",
         /// Stops or forces the brake on mass expiry.
         SetBrake => "UndoLogOperator/SetBrake",
+        /// Says that proxies run.
+        Tick => "UndoLogProxy/Tick",
     }
 }
 
@@ -165,5 +167,6 @@ pub const fn allows(role: Role, rpc: Rpc) -> bool {
         | Rpc::SetBrake => matches!(role, Operator | Admin),
         Rpc::RegisterTool => matches!(role, Agent | Admin),
         Rpc::RegisterCompensation => matches!(role, Admin),
+        Rpc::Tick => matches!(role, Executor | Admin),
     }
 }

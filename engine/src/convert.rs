@@ -56,6 +56,13 @@ names_session! {
     SettleSessionRequest,
 }
 
+/// A tick is nobody's in particular.
+impl NamesOrg for v1::TickRequest {
+    fn org(&self) -> &str {
+        ""
+    }
+}
+
 impl NamesOrg for v1::InterceptRequest {
     fn org(&self) -> &str {
         self.tool_call.as_ref().map_or("", |call| &call.org_id)

@@ -155,6 +155,7 @@ async fn serve_calls(
         .add_service(rpc::engine_service(Arc::clone(&engine)))
         .add_service(rpc::sessions_service(Arc::clone(&engine)))
         .add_service(rpc::registry_service(Arc::clone(&engine)))
+        .add_service(rpc::proxy_service(Arc::clone(&engine)))
         .add_service(rpc::operator_service(engine));
     let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
     let stopping = shutdown.clone();
@@ -189,6 +190,7 @@ async fn report(health: &HealthReporter, serves: bool) {
         v1::undo_log_sessions_server::SERVICE_NAME,
         v1::undo_log_registry_server::SERVICE_NAME,
         v1::undo_log_operator_server::SERVICE_NAME,
+        v1::undo_log_proxy_server::SERVICE_NAME,
     ];
     for service in services {
         health.set_service_status(service, status).await;

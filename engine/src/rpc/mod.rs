@@ -16,6 +16,7 @@ mod list_compensations;
 mod list_effects;
 mod list_tools;
 mod operator;
+mod proxy;
 mod register_compensation;
 mod register_tool;
 mod reject;
@@ -36,6 +37,7 @@ use undolog_proto::v1::{
 };
 
 pub(crate) use operator::operator_service;
+pub(crate) use proxy::proxy_service;
 
 use crate::call::Engine;
 
