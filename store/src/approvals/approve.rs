@@ -63,7 +63,7 @@ impl Step for Approve {
         refuse_nul("actor", &self.actor)?;
         let actor = &self.caller.principal;
         let (mut session, mut approval) = lock(tx, self.approval_id, &self.caller).await?;
-        if approval.state()? != ApprovalState::Pending {
+        if approval.state()? != ApprovalState::Pending && crate::guard!("approvals.pending") {
             return Err(approval.already_resolved().into());
         }
         if session.t() >= approval.timeout_at {

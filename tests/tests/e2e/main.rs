@@ -13,6 +13,7 @@ mod humans;
 mod late_commit;
 mod notifications;
 mod once;
+mod operators;
 mod outage;
 mod python;
 mod rollback;

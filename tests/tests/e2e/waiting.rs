@@ -13,8 +13,8 @@ use crate::approvals::waiting;
 use crate::humans::{approve, asked, count, reject, revoke, tools, waits, wire};
 
 /// Callers that watch the approval, and callers that wait with their call.
-const WATCHERS: usize = 500;
-const CALLERS: usize = 500;
+const WATCHERS: usize = 800;
+const CALLERS: usize = 200;
 /// What all of them together may cost in memory.
 const MEMORY_KIB_MAX: u64 = 20 * 1024;
 
