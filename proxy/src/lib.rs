@@ -1,7 +1,7 @@
 //! The HTTP face of UndoLog. It turns requests into calls of the engine and answers back, and keeps
 //! nothing that matters: any number of proxies serve behind any balancer, without a database.
 //!
-//! A tool call goes from a face (`rest`) to [`outcome`], which asks the engine and, for a tool with
+//! A tool call goes from a face (`rest`) to `outcome`, which asks the engine and, for a tool with
 //! an upstream endpoint, makes the granted call itself. Everything else is one RPC with other
 //! clothes on.
 
