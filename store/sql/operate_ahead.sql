@@ -1,6 +1,7 @@
 -- What a halted rollback would find: an open entry in its scope, and whether one that was given up
 -- above it still stops the walk.
--- Promise: the same rule as the walk's own look at its next entry. Lock: the session's lock is held.
+-- Promise: the same rule as the walk's own look at its next entry.
+-- Lock: the session's lock is held.
 -- Index: undolog_undo_stack_session_position; idx_undolog_dead_letters_session.
 SELECT top.position IS NOT NULL AS has_open,
   top.position IS NOT NULL AND EXISTS (

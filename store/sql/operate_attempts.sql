@@ -1,5 +1,5 @@
--- Reads the calls of an undo entry as they are shown, the newest first ($4), with the first bytes of
--- each answer ($3).
+-- Reads the calls of an undo entry as they are shown, the newest first ($4), with the first bytes
+-- of each answer ($3).
 -- Promise: only calls of the organisation; what is stored holds no secret. Lock: none.
 -- Index: undolog_undo_attempt_number.
 SELECT undo_attempt_id, round, number, outcome, status, error, error_raw,

@@ -1,5 +1,5 @@
--- Lists dead letters from the newest on: open or closed ones ($9; NULL: both), after a place in that
--- order ($10, $11), up to a number of rows ($12) and of bytes ($13; the first row always).
+-- Lists dead letters from the newest on: open or closed ones ($9; NULL: both), after a place in
+-- that order ($10, $11), up to a number of rows ($12) and of bytes ($13; the first row always).
 -- Promise: only rows of the organisation; those of settled sessions only when asked for ($8);
 -- matched counts the rows before the cut by bytes. Lock: none.
 -- Index: idx_undolog_dead_letters_open, primary keys, idx_undolog_effect_log_session.

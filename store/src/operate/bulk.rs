@@ -197,7 +197,7 @@ async fn try_out(store: &Store, step: &OneSession) -> Result<Vec<Change>, StepEr
     let mut tx = Tenant::begin(store, step.org_id()).await?;
     let outcome = step.run(&mut tx).await;
     tx.rollback().await?;
-    Ok(outcome?.map_err(StepError::Refused)?)
+    outcome?.map_err(StepError::Refused)
 }
 
 /// Neighbours of one session.

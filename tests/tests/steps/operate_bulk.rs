@@ -199,7 +199,8 @@ async fn one_call_takes_five_hundred_and_says_that_there_are_more() {
                  compensation_version, compensation_args, 'failed' FROM undolog_undo_stack, n \
                RETURNING *) \
              INSERT INTO undolog_dead_letters (org_id, session_id, effect_id, undo_id, reason, \
-               created_at) SELECT org_id, session_id, effect_id, undo_id, 'EXHAUSTED', now() FROM u",
+               created_at) \
+             SELECT org_id, session_id, effect_id, undo_id, 'EXHAUSTED', now() FROM u",
         )
         .await;
     let dry = bench.retry_bulk(everything(), RetryOptions::default(), true).await;
