@@ -105,10 +105,10 @@ fn render_string(
     pointer: &str,
     secrets: &mut Vec<(String, Vec<Piece>)>,
 ) -> Result<Node, RenderError> {
-    if let Some(placeholder) = template.alone() {
-        if let Value::Node(node) = source.get(placeholder)? {
-            return Ok(node.into_owned());
-        }
+    if let Some(placeholder) = template.alone()
+        && let Value::Node(node) = source.get(placeholder)?
+    {
+        return Ok(node.into_owned());
     }
     let mut text = Text::new("");
     let mut pieces = Vec::new();

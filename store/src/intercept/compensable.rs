@@ -77,7 +77,7 @@ impl Intercept {
         effect.lease_renewed_at = Some(t);
         effect.lease_ms = Some(lease_ms.min(execution_ms));
         effect.execution_ends_at = Some(t + Duration::milliseconds(execution_ms));
-        effect.grant_token = self.input.grant_token.clone().filter(|token| !token.is_empty());
+        effect.grant_token = self.token(tool.has_upstream).map(str::to_owned);
         effect.accepts_approved_args = self.input.accepts_approved_args;
         effect.idempotent = tool.idempotent;
         if effect.state()? != EffectState::Executing {
@@ -260,11 +260,7 @@ impl Intercept {
             args_text: stored.jsonb_text,
             args_raw: stored.raw,
             result_templates,
-            max_retries: bounded(
-                named.max_retries,
-                bundle.max_retries,
-                limits::RETRIES_MAX,
-            )?,
+            max_retries: bounded(named.max_retries, bundle.max_retries, limits::RETRIES_MAX)?,
             retry_backoff_ms: bounded(
                 named.retry_backoff_ms,
                 bundle.retry_backoff_ms,

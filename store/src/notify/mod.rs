@@ -6,6 +6,6 @@ mod send;
 mod target;
 
 pub(crate) use outbox::write;
-pub(crate) use send::{delete_old, due_orgs, enqueue, old_orgs};
 pub use send::{Delivery, LEASE_MS, Outcome, claim, settle, wake};
+pub(crate) use send::{delete_old, due_orgs, enqueue, old_orgs};
 pub(crate) use target::check_target;
