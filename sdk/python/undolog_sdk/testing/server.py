@@ -58,7 +58,7 @@ def dev_server(*extra: str, program: str | None = None) -> Iterator[DevServer]:
     program = program or find_program()
     data = tempfile.mkdtemp(prefix="undolog-test-")
     # Its Postgres may run as another user, which has to be able to come here.
-    os.chmod(data, 0o755)  # noqa: S103
+    os.chmod(data, 0o755)
     command = [program, "dev", "--json", "--port", "0", "--http-port", "0", "--proxy-port", "0"]
     command += ["--data-dir", str(Path(data) / "data"), *extra]
     environment = {k: v for k, v in os.environ.items() if k != "DATABASE_URL"}

@@ -1,0 +1,32 @@
+"""Fixtures: the fake wire, and a client of it."""
+
+import pytest
+from fake import Fake, Server
+
+from undolog_sdk import UndoLogClient
+
+
+@pytest.fixture
+def fake():
+    return Fake()
+
+
+@pytest.fixture
+def server(fake):
+    server = Server(fake)
+    yield server
+    server.end()
+
+
+@pytest.fixture
+async def client(server):
+    client = UndoLogClient(server.url, heartbeat_seconds=0.05)
+    yield client
+    await client.aclose()
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Retries without their pauses."""
+    monkeypatch.setattr("undolog_sdk._wire.RETRY_DELAYS", (0.01, 0.01, 0.01))
+    monkeypatch.setattr("undolog_sdk._reporter.FIRST_DELAY", 0.01)

@@ -1,0 +1,43 @@
+"""The pytest plugin: a development server for the whole run, a client and an organisation."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from ..client import UndoLogClient
+from .server import DevServer, ServerUnavailable, dev_server
+
+
+@pytest.fixture(scope="session")
+def undolog_dev() -> Iterator[DevServer]:
+    """`undolog dev` on free ports. Without the program the test is skipped, or fails when
+    `UNDOLOG_REQUIRED` is set."""
+    try:
+        server = dev_server()
+        running = server.__enter__()
+    except ServerUnavailable as error:
+        if os.environ.get("UNDOLOG_REQUIRED"):
+            pytest.fail(str(error), pytrace=False)
+        pytest.skip(str(error))
+    try:
+        yield running
+    finally:
+        server.__exit__(None, None, None)
+
+
+@pytest.fixture
+def undolog_org() -> str:
+    """An organisation of this test's own; the development server makes it on first use."""
+    return f"test-{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture
+def undolog_client(undolog_dev: DevServer) -> Iterator[UndoLogClient]:
+    """A client of the development server."""
+    client = UndoLogClient(undolog_dev.proxy_url)
+    yield client
+    client.close()
