@@ -5,5 +5,6 @@ mod demo;
 mod dev;
 mod docs;
 mod kit;
+mod operators;
 mod sessions;
 mod verbs;
