@@ -1,5 +1,8 @@
 """Fixtures: the fake wire, and a client of it."""
 
+import os
+from pathlib import Path
+
 import pytest
 from fake import Fake, Server
 
@@ -30,3 +33,10 @@ def quick(monkeypatch):
     """Retries without their pauses."""
     monkeypatch.setattr("undolog_sdk._wire.RETRY_DELAYS", (0.01, 0.01, 0.01))
     monkeypatch.setattr("undolog_sdk._reporter.FIRST_DELAY", 0.01)
+
+
+def pytest_configure():
+    """Of a checkout, the program that was built in it is meant."""
+    built = Path(__file__).resolve().parents[3] / "target" / "debug" / "undolog"
+    if "UNDOLOG_BIN" not in os.environ and built.exists():
+        os.environ["UNDOLOG_BIN"] = str(built)

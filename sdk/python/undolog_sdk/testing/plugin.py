@@ -6,6 +6,7 @@ import os
 import uuid
 from collections.abc import Iterator
 
+import httpx
 import pytest
 
 from ..client import UndoLogClient
@@ -38,6 +39,12 @@ def undolog_org() -> str:
 @pytest.fixture
 def undolog_client(undolog_dev: DevServer) -> Iterator[UndoLogClient]:
     """A client of the development server."""
-    client = UndoLogClient(undolog_dev.proxy_url)
+    # Tests have an event loop each, so no connection is kept for the next one.
+    http = httpx.AsyncClient(
+        base_url=undolog_dev.proxy_url,
+        timeout=30.0,
+        limits=httpx.Limits(max_keepalive_connections=0),
+    )
+    client = UndoLogClient(undolog_dev.proxy_url, http)
     yield client
     client.close()
