@@ -118,6 +118,8 @@ named_enum! {
         SetBrake => "UndoLogOperator/SetBrake",
         /// Says that proxies run.
         Tick => "UndoLogProxy/Tick",
+        /// Lists approved calls that wait for a proxy.
+        ListApproved => "UndoLogProxy/ListApproved",
     }
 }
 
@@ -167,6 +169,6 @@ pub const fn allows(role: Role, rpc: Rpc) -> bool {
         | Rpc::SetBrake => matches!(role, Operator | Admin),
         Rpc::RegisterTool => matches!(role, Agent | Admin),
         Rpc::RegisterCompensation => matches!(role, Admin),
-        Rpc::Tick => matches!(role, Executor | Admin),
+        Rpc::Tick | Rpc::ListApproved => matches!(role, Executor | Admin),
     }
 }

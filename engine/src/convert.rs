@@ -47,7 +47,7 @@ names_org! {
     ListCompensationsRequest, GetApprovalRequest, RevokeApprovalRequest, WatchApprovalRequest,
     ListDeadLettersRequest, GetDeadLetterRequest, RetryDeadLettersRequest, SkipDeadLettersRequest,
     ResolveDeadLettersRequest, PauseQueueRequest, ResumeQueueRequest, GetQueueStatusRequest,
-    SetBrakeRequest,
+    SetBrakeRequest, ListApprovedRequest,
 }
 names_session! {
     CommitRequest, FailRequest, BeginRequest, HeartbeatRequest, CompleteRequest,

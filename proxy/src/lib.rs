@@ -5,6 +5,7 @@
 //! an upstream endpoint, makes the granted call itself. Everything else is one RPC with other
 //! clothes on.
 
+mod approved;
 mod call;
 mod error;
 mod options;

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use http::HeaderValue;
 use secrecy::SecretString;
+use undolog_egress::{EgressError, EgressOptions};
 
 /// How a proxy is started.
 #[derive(Debug, Clone)]
@@ -15,6 +16,8 @@ pub struct ProxyOptions {
     /// Keys of the role `executor`, one per organisation whose upstream tools this proxy runs after
     /// an approval. The first one also says that proxies run.
     pub executor_keys: Vec<SecretString>,
+    /// What upstream tools may reach, and where their secrets are.
+    pub egress: EgressOptions,
     /// The engine is a development server that asks for no keys.
     pub dev: bool,
     /// Requests a second of one key; 0: as many as it likes.
@@ -35,6 +38,7 @@ impl ProxyOptions {
             listen: SocketAddr::from(([0, 0, 0, 0], 8_080)),
             engine_url: engine_url.into(),
             executor_keys: Vec::new(),
+            egress: EgressOptions::default(),
             dev: false,
             rate_per_second: 0,
             rate_burst: 0,
@@ -56,6 +60,9 @@ pub enum ProxyError {
         /// What is wrong with it.
         error: tonic::transport::Error,
     },
+    /// The client of upstream tools cannot be built.
+    #[error(transparent)]
+    Egress(#[from] EgressError),
     /// A key that cannot be sent.
     #[error("an executor's key is one line of printable characters")]
     Key,

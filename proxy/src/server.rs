@@ -8,11 +8,15 @@ use tokio_util::sync::CancellationToken;
 use tower_http::cors::{AllowOrigin, CorsLayer};
 
 use crate::{
+    approved,
     options::{ProxyError, ProxyOptions},
     rest,
     service::Proxy,
     telemetry, upkeep,
 };
+
+/// How long the reports of given up calls may take.
+const GIVE_UP: Duration = Duration::from_secs(3);
 
 /// A proxy that serves.
 #[derive(Debug)]
@@ -67,6 +71,9 @@ async fn run(
     shutdown: CancellationToken,
 ) -> Result<(), ProxyError> {
     tokio::spawn(upkeep::run(Arc::clone(&proxy)));
+    for executor in proxy.executors.clone() {
+        proxy.tasks.spawn(approved::run(Arc::clone(&proxy), executor));
+    }
     let router = rest::router(Arc::clone(&proxy), cors(&options));
     let serving =
         axum::serve(listener, router).with_graceful_shutdown(shutdown.clone().cancelled_owned());
@@ -83,6 +90,10 @@ async fn run(
     tokio::select! {
         served = drained => served,
         () = overdue => {
+            // What a call that is given up did, nobody knows: that is reported.
+            proxy.give_up.cancel();
+            proxy.tasks.close();
+            let _reported = tokio::time::timeout(GIVE_UP, proxy.tasks.wait()).await;
             tracing::warn!(options.grace_ms, "requests in flight did not end in time");
             Err(ProxyError::Grace(options.grace_ms))
         }

@@ -5,8 +5,9 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use undolog_egress::Egress;
 
 use crate::{
     call::{Caller, EngineChannel},
@@ -23,6 +24,7 @@ const STREAMS_MAX: usize = 256;
 #[derive(Debug)]
 pub(crate) struct Proxy {
     pub(crate) channel: EngineChannel,
+    pub(crate) egress: Egress,
     pub(crate) rates: Option<Rates>,
     pub(crate) in_flight: Arc<Semaphore>,
     pub(crate) streams: Arc<Semaphore>,
@@ -30,6 +32,10 @@ pub(crate) struct Proxy {
     pub(crate) tasks: TaskTracker,
     /// No new work.
     pub(crate) stop: CancellationToken,
+    /// Calls in flight are given up.
+    pub(crate) give_up: CancellationToken,
+    /// Something was approved through this proxy.
+    pub(crate) approved: Notify,
     /// The proxy itself, once for each organisation that gave it a key.
     pub(crate) executors: Vec<Caller>,
     pub(crate) answers: AtomicBool,
@@ -47,11 +53,14 @@ impl Proxy {
         }
         Ok(Arc::new(Self {
             channel: EngineChannel::new(&options.engine_url)?,
+            egress: Egress::new(&options.egress)?,
             rates: Rates::new(options.rate_per_second, options.rate_burst),
             in_flight: Arc::new(Semaphore::new(IN_FLIGHT_MAX)),
             streams: Arc::new(Semaphore::new(STREAMS_MAX)),
             tasks: TaskTracker::new(),
             stop,
+            give_up: CancellationToken::new(),
+            approved: Notify::new(),
             executors,
             answers: AtomicBool::new(false),
         }))

@@ -7,7 +7,7 @@ WITH page AS (
     compensation_ref, tool_schema::text AS tool_schema, risk_tags, estimated_impact, is_active,
     project_id, idempotent, grant_lease_ms, max_execution_ms, allowed_compensations, registered_at,
     approval_timeout_seconds, auto_approve_on_timeout, approval_quorum, requester_may_approve,
-    probe::text AS probe,
+    probe::text AS probe, upstream::text AS upstream, execute_on_approval,
     updated_at
   FROM undolog_tool_registry
   WHERE org_id = $1 AND (tool_name, tool_version) > ($2, $3)

@@ -21,6 +21,7 @@ pub mod orgs;
 pub mod owner;
 pub mod payload;
 pub mod pool;
+pub mod probes;
 pub mod projects;
 pub mod read;
 pub mod registry;
@@ -35,6 +36,7 @@ pub mod tenant;
 pub mod testkit;
 pub mod ticket;
 pub mod undo;
+pub mod upstream;
 pub mod walk;
 pub mod watch;
 

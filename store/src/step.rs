@@ -33,16 +33,6 @@ impl Caller {
     pub fn reaches(&self, owner: &str) -> bool {
         !self.role.is_bound_to_own_sessions() || self.principal == owner
     }
-
-    /// An executor works on approved effects of upstream tools only, and no tool is registered
-    /// with an upstream.
-    pub fn refuse_executor(&self) -> Result<(), StepError> {
-        if self.role.is_bound_to_upstream_tools() && crate::guard!("executor") {
-            let why = "an executor works on upstream tools only";
-            return Err(StepError::refuse(undolog_core::Reason::PermissionDenied, why));
-        }
-        Ok(())
-    }
 }
 
 /// One durable step: a command that runs in one transaction.

@@ -152,6 +152,7 @@ fn engine_options(args: &DevArgs, url: &SecretString) -> EngineOptions {
 fn proxy_options(args: &DevArgs, engine: SocketAddr) -> ProxyOptions {
     ProxyOptions {
         listen: loopback(args.proxy_port),
+        egress: EgressOptions { allow: AllowList::loopback(), ..EgressOptions::default() },
         dev: true,
         grace_ms: GRACE_MS,
         ..ProxyOptions::new(format!("http://{engine}"))

@@ -6,6 +6,7 @@ use clap::Args;
 use secrecy::SecretString;
 use undolog_proxy::{ProxyError, ProxyOptions};
 
+use super::worker::EgressArgs;
 use crate::{error::CliError, shutdown};
 
 /// Arguments of `undolog proxy`.
@@ -24,6 +25,9 @@ pub struct ProxyArgs {
     #[arg(long, env = "UNDOLOG_PROXY_KEY", hide_env_values = true, value_delimiter = ',')]
     #[arg(value_name = "KEY,…")]
     pub proxy_key: Vec<SecretString>,
+    /// What upstream tools may reach.
+    #[command(flatten)]
+    pub egress: EgressArgs,
     /// Requests a second of one key; 0: as many as it likes.
     #[arg(long, env = "UNDOLOG_RATE_PER_SECOND", default_value_t = 1_000, value_name = "COUNT")]
     pub rate_per_second: u32,
@@ -47,6 +51,7 @@ pub async fn run(args: ProxyArgs) -> Result<(), CliError> {
     let options = ProxyOptions {
         listen: args.listen,
         executor_keys: args.proxy_key,
+        egress: args.egress.options()?,
         rate_per_second: args.rate_per_second,
         rate_burst: args.rate_burst,
         cors_origins: origins.collect::<Result<_, _>>()?,

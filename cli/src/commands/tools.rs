@@ -63,6 +63,8 @@ pub(crate) struct ToolFile {
     approval_quorum: u32,
     requester_may_approve: Option<bool>,
     probe: Option<Box<RawValue>>,
+    upstream: Option<Box<RawValue>>,
+    execute_on_approval: Option<bool>,
 }
 
 impl From<ToolFile> for Tool {
@@ -87,6 +89,8 @@ impl From<ToolFile> for Tool {
             approval_quorum: file.approval_quorum,
             requester_may_approve: file.requester_may_approve,
             probe: json_bytes(file.probe),
+            upstream: json_bytes(file.upstream),
+            execute_on_approval: file.execute_on_approval,
             ..Self::default()
         }
     }

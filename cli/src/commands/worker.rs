@@ -44,8 +44,8 @@ pub struct WorkerArgs {
 /// What compensations may reach beyond public addresses, and where their secrets are.
 #[derive(Debug, Clone, Default, Args)]
 pub struct EgressArgs {
-    /// Networks (10.0.0.0/8) and services (host:port) that compensations may reach although they
-    /// are not public.
+    /// Networks (10.0.0.0/8) and services (host:port) that compensations and upstream tools may
+    /// reach although they are not public.
     #[arg(long, env = "UNDOLOG_ALLOW_EGRESS", value_delimiter = ',', value_name = "NETWORK,…")]
     pub allow_egress: Vec<Allowed>,
     /// Folder of secrets: `<org>/<NAME>`, then `<NAME>`. The environment comes first:

@@ -129,6 +129,7 @@ fn step(call: Call<v1::InterceptRequest>) -> Result<Intercept, StepError> {
         grant_token: given(request.grant_token),
         accepts_approved_args: request.accepts_approved_args,
         heartbeats: request.heartbeats,
+        executor_token: given(request.executor_token),
     })
 }
 
@@ -150,12 +151,17 @@ fn response(reply: InterceptReply) -> v1::InterceptResponse {
             lease_expires_at,
             approval_id,
             approved_args,
+            upstream,
         } => Outcome::Execute(v1::ExecuteOutcome {
             effect_id: id(effect_id),
             attempt,
             lease_expires_at: lease_expires_at.map(timestamp),
             approval_id: id(approval_id),
             approved_args: approved_args.unwrap_or_default(),
+            upstream: upstream.map(|upstream| v1::UpstreamCall {
+                endpoint: upstream.endpoint,
+                org_slug: upstream.org_slug,
+            }),
         }),
         InterceptReply::Replay { effect_id, result } => Outcome::Replay(v1::ReplayOutcome {
             effect_id: effect_id.to_string(),

@@ -47,5 +47,7 @@ fn input(tool: v1::Tool) -> Result<ToolInput, Status> {
         approval_quorum: tool.approval_quorum,
         requester_may_approve: tool.requester_may_approve,
         probe: tool.probe,
+        upstream: tool.upstream,
+        execute_on_approval: tool.execute_on_approval,
     })
 }

@@ -165,6 +165,8 @@ pub(super) fn tool(row: ToolRow) -> Result<v1::Tool, Status> {
         approval_quorum: row.approval_quorum.map(count).unwrap_or_default(),
         requester_may_approve: row.requester_may_approve,
         probe: row.probe.map(|probe| json(&probe)).transpose()?.unwrap_or_default(),
+        execute_on_approval: row.upstream.is_some().then_some(row.execute_on_approval),
+        upstream: row.upstream.map(|node| json(&node)).transpose()?.unwrap_or_default(),
     })
 }
 

@@ -104,6 +104,7 @@ pub(super) async fn approve(
         note: body.note.unwrap_or_default(),
     };
     let reply = rpc!(caller.once: proxy.engine().approve(request))?;
+    proxy.approved.notify_waiters();
     Ok(Body(reply.into()))
 }
 

@@ -60,6 +60,24 @@ pub(super) struct ToolBody {
     /// Other compensations that a call may name.
     #[serde(default)]
     allowed_compensations: Vec<String>,
+    /// How long an approval waits; left out or 0: the project's or the organisation's.
+    #[serde(default)]
+    approval_timeout_seconds: u32,
+    /// Approved when nobody decides in time; left out: the project's or the organisation's.
+    auto_approve_on_timeout: Option<bool>,
+    /// Distinct approvers; left out or 0: the project's, else 1.
+    #[serde(default)]
+    approval_quorum: u32,
+    /// Who asked may approve; left out: the organisation's.
+    requester_may_approve: Option<bool>,
+    /// Asks whether a call of which nobody knows has happened.
+    #[schema(value_type = Option<serde_json::Value>)]
+    probe: Option<Json>,
+    /// The endpoint that a proxy calls for a granted call.
+    #[schema(value_type = Option<serde_json::Value>)]
+    upstream: Option<Json>,
+    /// A proxy runs an approved call without being asked again; left out: yes.
+    execute_on_approval: Option<bool>,
 }
 
 /// Registers a version of a tool. The same contents again change nothing.
@@ -86,6 +104,13 @@ pub(super) async fn put_tool(
         grant_lease_ms: body.grant_lease_ms,
         max_execution_ms: body.max_execution_ms,
         allowed_compensations: body.allowed_compensations,
+        approval_timeout_seconds: body.approval_timeout_seconds,
+        auto_approve_on_timeout: body.auto_approve_on_timeout,
+        approval_quorum: body.approval_quorum,
+        requester_may_approve: body.requester_may_approve,
+        probe: bytes_of(body.probe),
+        upstream: bytes_of(body.upstream),
+        execute_on_approval: body.execute_on_approval,
         ..v1::Tool::default()
     };
     let request = v1::RegisterToolRequest { org_id: String::new(), tool: Some(tool) };
@@ -158,6 +183,10 @@ pub(super) struct CompensationBody {
     /// Agents may bind their tools to it.
     #[serde(default)]
     open: bool,
+    /// Calls at the same time; left out or 0: no limit.
+    concurrency_max: Option<u32>,
+    /// Calls that begin within a minute; left out or 0: no limit.
+    rate_per_minute: Option<u32>,
 }
 
 /// Registers a version of a compensation. The same contents again change nothing.
@@ -180,6 +209,8 @@ pub(super) async fn put_compensation(
         max_retries: body.max_retries,
         retry_backoff_ms: body.retry_backoff_ms,
         open: body.open,
+        concurrency_max: body.concurrency_max,
+        rate_per_minute: body.rate_per_minute,
         ..v1::Compensation::default()
     };
     let request =

@@ -106,6 +106,7 @@ impl ToolCall {
             grant_token: self.grant_token.unwrap_or_default(),
             accepts_approved_args: self.accepts_approved_args.unwrap_or_default(),
             heartbeats: self.heartbeats.unwrap_or_default(),
+            executor_token: String::new(),
         }
     }
 }

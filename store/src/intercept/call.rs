@@ -41,6 +41,9 @@ pub struct InterceptInput {
     pub accepts_approved_args: bool,
     /// The caller renews its grants.
     pub heartbeats: bool,
+    /// A proxy asks that runs upstream endpoints: for a tool that has one, this takes the place of
+    /// `grant_token`.
+    pub executor_token: Option<String>,
 }
 
 /// An Intercept whose parts were read and checked.
@@ -73,7 +76,7 @@ impl Intercept {
         }
         refuse_nul("tool_name", &input.tool_name)?;
         refuse_nul("tool_version", &input.tool_version)?;
-        if let Some(token) = &input.grant_token {
+        for token in input.grant_token.iter().chain(&input.executor_token) {
             refuse_nul("grant_token", token)?;
             if token.len() > limits::GRANT_TOKEN_BYTES_MAX {
                 return Err(StepError::refuse(
@@ -90,6 +93,18 @@ impl Intercept {
         let canonical = canonical(&args);
         let supplied = check_step(&input.step)?;
         Ok(Self { input, args, canonical, supplied })
+    }
+
+    /// What tells this caller's grant from another one's. A call that proxies run is asked for
+    /// once by each of them, whatever token the caller behind them repeats: the answer to a proxy
+    /// that went away must never make another one run it.
+    pub(super) fn token(&self, has_upstream: bool) -> Option<&str> {
+        let executor = self
+            .input
+            .executor_token
+            .as_deref()
+            .filter(|_| has_upstream && crate::guard!("intercept.executor_token"));
+        executor.or(self.input.grant_token.as_deref()).filter(|token| !token.is_empty())
     }
 
     /// What the call is.
@@ -151,6 +166,7 @@ pub(super) struct JudgedTool {
     pub(super) idempotent: bool,
     pub(super) grant_lease_ms: Option<i64>,
     pub(super) max_execution_ms: Option<i64>,
+    pub(super) has_upstream: bool,
 }
 
 impl JudgedTool {
@@ -167,6 +183,7 @@ impl JudgedTool {
             idempotent: tool.idempotent,
             grant_lease_ms: tool.grant_lease_ms,
             max_execution_ms: tool.max_execution_ms,
+            has_upstream: tool.upstream.is_some(),
         }
     }
 
@@ -185,6 +202,7 @@ impl JudgedTool {
             idempotent: false,
             grant_lease_ms: None,
             max_execution_ms: None,
+            has_upstream: false,
         }
     }
 }

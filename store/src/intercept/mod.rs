@@ -21,10 +21,12 @@ use uuid::Uuid;
 use crate::{
     effects::{self, EffectRow},
     error::{Decided, StepError},
+    payload,
     registry::{self, ToolBundle},
     session::LockedSession,
     step::Step,
     tenant::Tenant,
+    upstream,
 };
 pub use call::{Intercept, InterceptInput};
 use find::Known;
@@ -71,6 +73,15 @@ pub struct StoredResult {
     pub duration_ms: u64,
 }
 
+/// How a proxy runs a granted call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UpstreamCall {
+    /// JSON, as registered.
+    pub endpoint: Vec<u8>,
+    /// Whose secrets it may use.
+    pub org_slug: String,
+}
+
 /// What Intercept answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum InterceptReply {
@@ -86,6 +97,8 @@ pub enum InterceptReply {
         approval_id: Option<Uuid>,
         /// The approved arguments, when they are not the proposed ones.
         approved_args: Option<Vec<u8>>,
+        /// How a proxy runs it.
+        upstream: Option<UpstreamCall>,
     },
     /// The call committed before.
     Replay {
@@ -113,8 +126,10 @@ impl Step for Intercept {
 
     async fn run(&self, tx: &mut Tenant) -> Result<Decided<InterceptReply>, StepError> {
         let caller = &self.input.caller;
-        caller.refuse_executor()?;
         let locked = LockedSession::lock(tx, self.input.session_id, caller).await?;
+        if locked.is_none() {
+            upstream::check_executor(tx, caller, None).await?;
+        }
         let (epoch, on_unregistered) = match &locked {
             Some(session) => (session.row.registry_epoch, session.row.on_unregistered_tool.clone()),
             None => registry_epoch(tx).await?,
@@ -128,7 +143,7 @@ impl Step for Intercept {
         if let Some(tool) = &tool {
             self.check_tool_id(tool)?;
             if tool.tier == Tier::Safe && locked.is_none() {
-                return Ok(Ok(reply::safe()));
+                return Ok(Ok(self.with_upstream(tx, reply::safe(), Some(tool)).await?));
             }
         }
         let mut session = match locked {
@@ -136,6 +151,7 @@ impl Step for Intercept {
             None => self.implicit_session(tx, tool.as_deref()).await?,
         };
         let known = self.find(tx, &mut session).await?;
+        upstream::check_executor(tx, caller, known.effect.as_ref()).await?;
         self.answer(tx, session, known, tool.as_deref()).await
     }
 }
@@ -161,7 +177,9 @@ impl Intercept {
             session.touched_by(&self.input.caller);
         }
         let reply = match decision {
-            Decision::SafeExecute => return Ok(Ok(reply::safe())),
+            Decision::SafeExecute => {
+                return Ok(Ok(self.with_upstream(tx, reply::safe(), tool).await?));
+            }
             Decision::Refuse(reason) => {
                 let refusal = refusal(reason, &known, &session);
                 session.save(tx).await?;
@@ -190,8 +208,26 @@ impl Intercept {
                 self.new_attempt(tx, &mut session, effect, &tool, same_entry, new_approval).await?
             }
         };
+        let reply = self.with_upstream(tx, reply, tool).await?;
         session.save(tx).await?;
         Ok(Ok(reply))
+    }
+
+    /// Tells a proxy how it runs what it was granted.
+    async fn with_upstream(
+        &self,
+        tx: &mut Tenant,
+        mut reply: InterceptReply,
+        tool: Option<&ToolBundle>,
+    ) -> Result<InterceptReply, StepError> {
+        if let InterceptReply::Execute { upstream: place, .. } = &mut reply
+            && self.input.executor_token.as_deref().is_some_and(|token| !token.is_empty())
+            && let Some(endpoint) = tool.and_then(|tool| tool.upstream.as_deref())
+        {
+            let endpoint = payload::text(endpoint, None)?;
+            *place = Some(UpstreamCall { endpoint, org_slug: upstream::org_slug(tx).await? });
+        }
+        Ok(reply)
     }
 
     /// A grant whose lease ran out becomes `unknown` before anything is decided.
@@ -229,7 +265,8 @@ impl Intercept {
 
     fn found(&self, known: &Known, tool: Option<&ToolBundle>) -> Result<Found, StepError> {
         let idempotent = tool.is_some_and(|tool| tool.idempotent);
-        find::found(known, self.input.grant_token.as_deref(), idempotent)
+        let has_upstream = tool.is_some_and(|tool| tool.upstream.is_some());
+        find::found(known, self.token(has_upstream), idempotent)
     }
 
     /// The tool that a grant or a new row is judged by; its schema is checked here.

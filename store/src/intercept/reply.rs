@@ -13,6 +13,7 @@ pub(super) fn safe() -> InterceptReply {
         lease_expires_at: None,
         approval_id: None,
         approved_args: None,
+        upstream: None,
     }
 }
 
@@ -24,6 +25,7 @@ pub(super) fn execute(effect: &EffectRow, approved_args: Option<Vec<u8>>) -> Int
         lease_expires_at: lease_end(effect),
         approval_id: effect.approval_request_id,
         approved_args,
+        upstream: None,
     }
 }
 

@@ -39,6 +39,8 @@ pub struct ToolRow {
     pub approval_quorum: Option<i32>,
     pub requester_may_approve: Option<bool>,
     pub probe: Option<String>,
+    pub upstream: Option<String>,
+    pub execute_on_approval: bool,
     /// How many rows the page would have without the limit in bytes.
     matched: i64,
 }

@@ -29,6 +29,7 @@ struct ToolVersion {
     max_execution_ms: Option<i64>,
     allowed_compensations: Vec<String>,
     project_id: Option<Uuid>,
+    upstream: Option<String>,
 }
 
 impl ToolVersion {
@@ -119,6 +120,7 @@ fn judged(
         grant_lease_ms: named.grant_lease_ms,
         max_execution_ms: named.max_execution_ms,
         project_id: named.project_id,
+        upstream: named.upstream,
         input: Schema::anything(),
     };
     if let Some(donor) = donor {

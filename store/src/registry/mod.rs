@@ -86,6 +86,8 @@ pub struct ToolBundle {
     pub max_execution_ms: Option<i64>,
     /// The project that the tool belongs to.
     pub project_id: Option<Uuid>,
+    /// The endpoint that a proxy calls for a granted call, as JSON.
+    pub upstream: Option<String>,
     pub(crate) input: Schema,
 }
 

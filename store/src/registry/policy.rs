@@ -1,7 +1,7 @@
-//! What a tool says about its approvals and its probe, and who may say it.
+//! What a tool says about its approvals, its probe and its endpoint, and who may say it.
 
 use sqlx::FromRow;
-use undolog_core::{Reason, probe::Probe};
+use undolog_core::{Reason, probe::Probe, upstream::Upstream};
 
 use super::{
     register_tool::ToolInput,
@@ -22,6 +22,9 @@ pub(super) struct Policy {
     pub(super) approval_quorum: Option<i32>,
     pub(super) requester_may_approve: Option<bool>,
     pub(super) probe: Option<String>,
+    pub(super) upstream: Option<String>,
+    /// Means something with an endpoint only.
+    pub(super) execute_on_approval: bool,
 }
 
 impl Policy {
@@ -30,6 +33,10 @@ impl Policy {
         let probe = rules::parse_json("probe", &tool.probe)?;
         if let Some(probe) = &probe {
             Probe::parse(probe).map_err(|error| invalid(format!("probe: {error}")))?;
+        }
+        let upstream = rules::parse_json("upstream", &tool.upstream)?;
+        if let Some(upstream) = &upstream {
+            Upstream::parse(upstream).map_err(|error| invalid(format!("upstream: {error}")))?;
         }
         Ok(Self {
             approval_timeout_seconds: bounded(
@@ -41,6 +48,8 @@ impl Policy {
             approval_quorum: bounded("approval_quorum", tool.approval_quorum, QUORUM_MAX)?,
             requester_may_approve: tool.requester_may_approve,
             probe: probe.map(|probe| rules::jsonb_text("probe", &probe)).transpose()?,
+            upstream: upstream.map(|node| rules::jsonb_text("upstream", &node)).transpose()?,
+            execute_on_approval: tool.execute_on_approval.unwrap_or(true),
         })
     }
 
@@ -92,6 +101,12 @@ impl Policy {
         if !is_same_json(self.probe.as_deref(), same.probe.as_deref()) {
             return refuse("the probe");
         }
+        // An endpoint is called with secrets, by somebody else than the agent.
+        let is_same_endpoint = is_same_json(self.upstream.as_deref(), same.upstream.as_deref())
+            && (self.upstream.is_none() || self.execute_on_approval == same.execute_on_approval);
+        if !is_same_endpoint {
+            return refuse("the upstream endpoint");
+        }
         Ok(())
     }
 }
@@ -138,6 +153,7 @@ mod tests {
             approval_quorum: Some(2),
             requester_may_approve: Some(false),
             probe: Some(r#"{"a": 1}"#.to_owned()),
+            ..Policy::default()
         }
     }
 
@@ -153,6 +169,7 @@ mod tests {
             Policy { requester_may_approve: Some(true), ..none.clone() },
             Policy { approval_timeout_seconds: Some(1), ..none.clone() },
             Policy { probe: Some("{}".to_owned()), ..none.clone() },
+            Policy { upstream: Some("{}".to_owned()), ..none.clone() },
         ] {
             assert!(!ok(&weak, "1.0.0", &[]), "{weak:?}");
             let rows = [standing("1.0.0", weak.clone())];

@@ -46,6 +46,8 @@ pub struct ToolInput {
     pub approval_quorum: u32,
     pub requester_may_approve: Option<bool>,
     pub probe: Vec<u8>,
+    pub upstream: Vec<u8>,
+    pub execute_on_approval: Option<bool>,
 }
 
 /// Registers a tool.
@@ -201,6 +203,8 @@ impl RegisterTool {
             .bind(policy.approval_quorum)
             .bind(policy.requester_may_approve)
             .bind(&policy.probe)
+            .bind(&policy.upstream)
+            .bind(policy.execute_on_approval)
             .fetch_optional(tx.conn())
             .await?)
     }
@@ -262,7 +266,8 @@ async fn standing(tx: &mut Tenant, tool_name: &str) -> Result<Vec<Standing>, Ste
     let rows: Vec<StandingRow> = sqlx::query_as(
         "SELECT tool_version, tier::text AS tier, compensation_ref, allowed_compensations, \
          idempotent, is_active, registered_by, approval_timeout_seconds, \
-         auto_approve_on_timeout, approval_quorum, requester_may_approve, probe::text AS probe \
+         auto_approve_on_timeout, approval_quorum, requester_may_approve, probe::text AS probe, \
+         upstream::text AS upstream, execute_on_approval \
          FROM undolog_tool_registry WHERE org_id = $1 AND tool_name = $2",
     )
     .bind(org_id)

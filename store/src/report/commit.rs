@@ -19,6 +19,7 @@ use crate::{
     session::LockedSession,
     step::{Caller, Step},
     tenant::Tenant,
+    upstream,
 };
 
 /// Who closes a dead letter when the evidence arrives.
@@ -51,7 +52,6 @@ impl Step for Commit {
         if !self.result.success {
             return self.as_fail().run(tx).await;
         }
-        self.caller.refuse_executor()?;
         if self.result.output.len() > limits::RESULT_BYTES_MAX {
             return Err(Refusal::because(Reason::LimitExceeded, "the result is too large")
                 .with("limit_bytes", limits::RESULT_BYTES_MAX)
@@ -63,6 +63,7 @@ impl Step for Commit {
         let mut session = LockedSession::require(tx, self.session_id, &self.caller).await?;
         session.touched_by(&self.caller);
         let effect = effect_of(tx, &session, self.effect_id).await?;
+        upstream::check_executor(tx, &self.caller, Some(&effect)).await?;
         let attempt = attempt_of(&effect, self.attempt)?;
         let evidence = Evidence {
             actor: &self.caller.principal,

@@ -20,6 +20,7 @@ use crate::{
     step::{Caller, Step},
     tenant::Tenant,
     undo::{self, UndoRow},
+    upstream,
 };
 
 /// Records a failed execution.
@@ -48,7 +49,6 @@ impl Step for Fail {
     }
 
     async fn run(&self, tx: &mut Tenant) -> Result<Decided<()>, StepError> {
-        self.caller.refuse_executor()?;
         if self.error.len() > limits::KEPT_RESPONSE_BYTES {
             return Err(Refusal::because(Reason::LimitExceeded, "the error text is too large")
                 .with("limit_bytes", limits::KEPT_RESPONSE_BYTES)
@@ -57,6 +57,7 @@ impl Step for Fail {
         let mut session = LockedSession::require(tx, self.session_id, &self.caller).await?;
         session.touched_by(&self.caller);
         let mut effect = effect_of(tx, &session, self.effect_id).await?;
+        upstream::check_executor(tx, &self.caller, Some(&effect)).await?;
         let attempt = attempt_of(&effect, self.attempt)?;
         let mut entry = undo::of_attempt(tx, effect.effect_id, attempt).await?;
         let mut rollback = late::covering(tx, &session, &effect).await?;

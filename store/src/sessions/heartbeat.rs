@@ -15,6 +15,7 @@ use crate::{
     session::LockedSession,
     step::{Caller, Step},
     tenant::Tenant,
+    upstream,
 };
 
 /// Renews a session and its grants.
@@ -65,7 +66,6 @@ impl Step for Heartbeat {
     }
 
     async fn run(&self, tx: &mut Tenant) -> Result<Decided<HeartbeatReply>, StepError> {
-        self.caller.refuse_executor()?;
         if self.grants.len() > limits::PAGE_MAX as usize {
             return Err(Refusal::because(Reason::LimitExceeded, "too many grants")
                 .with("limit", limits::PAGE_MAX)
@@ -73,6 +73,9 @@ impl Step for Heartbeat {
         }
         let mut session = LockedSession::require(tx, self.session_id, &self.caller).await?;
         session.touched_by(&self.caller);
+        if self.grants.is_empty() {
+            upstream::check_executor(tx, &self.caller, None).await?;
+        }
         let stop = !session.state().is_live();
         let mut grants = Vec::with_capacity(self.grants.len());
         for &(effect_id, attempt) in &self.grants {
@@ -99,6 +102,7 @@ impl Heartbeat {
         stop: bool,
     ) -> Result<GrantStatus, StepError> {
         let mut effect = effects::require(tx, session, effect_id).await?;
+        upstream::check_executor(tx, &self.caller, Some(&effect)).await?;
         let newest = u32::try_from(effect.attempt).unwrap_or_default();
         let is_current = attempt == 0 || attempt == newest;
         if is_current && has_time(&effect, session.t()) {

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use super::process::{Process, Spec};
-use super::servers::{binary, free_address};
+use super::servers::{ALLOWED, binary, free_address};
 
 /// How a proxy is started.
 #[derive(Clone, Debug, Default)]
@@ -30,6 +30,7 @@ impl Proxy {
             .args(["proxy", "--listen"])
             .args([http.to_string()])
             .args(["--engine-url", engine_url])
+            .args(["--allow-egress", ALLOWED])
             .args(options.arguments);
         for (name, value) in options.environment {
             spec = spec.env(name, value);

@@ -15,7 +15,7 @@ pub fn binary() -> PathBuf {
 }
 
 /// What compensations of the tests may reach: the witness, and a host that does not exist.
-const ALLOWED: &str = "127.0.0.0/8,no-such-host.invalid:80";
+pub(super) const ALLOWED: &str = "127.0.0.0/8,no-such-host.invalid:80";
 
 /// A port that nobody listens on now.
 pub(crate) fn free_address() -> SocketAddr {

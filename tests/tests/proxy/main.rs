@@ -9,4 +9,5 @@ mod openapi;
 mod pypi;
 mod restart;
 mod sessions;
+mod upstream;
 mod wire;

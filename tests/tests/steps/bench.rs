@@ -105,6 +105,8 @@ impl Bench {
             approval_quorum: 0,
             requester_may_approve: None,
             probe: Vec::new(),
+            upstream: Vec::new(),
+            execute_on_approval: None,
         };
         change(&mut tool);
         let step = RegisterTool { caller: self.caller(Role::Admin, "root"), tool, dev: false };
@@ -134,6 +136,7 @@ impl Bench {
             grant_token: None,
             accepts_approved_args: false,
             heartbeats: false,
+            executor_token: None,
         }
     }
 

@@ -1,5 +1,6 @@
 //! `UndoLogProxy`: what proxies need beside the calls that they pass on.
 
+mod list_approved;
 mod tick;
 
 use std::sync::Arc;
@@ -25,5 +26,6 @@ pub(crate) struct Proxies(Arc<Engine>);
 verbs! {
     UndoLogProxy for Proxies {
         tick(TickRequest) -> TickResponse,
+        list_approved(ListApprovedRequest) -> ListApprovedResponse,
     }
 }

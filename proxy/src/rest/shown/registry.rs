@@ -21,6 +21,13 @@ shown! {
         grant_lease_ms: u32,
         max_execution_ms: u32,
         allowed_compensations: Vec<String>,
+        approval_timeout_seconds: u32,
+        auto_approve_on_timeout: Option<bool>,
+        approval_quorum: u32,
+        requester_may_approve: Option<bool>,
+        probe: Json,
+        upstream: Json,
+        execute_on_approval: Option<bool>,
         registered_at: Option<String>,
         updated_at: Option<String>,
     }
@@ -54,6 +61,8 @@ shown! {
         retry_backoff_ms: Option<u32>,
         is_active: bool,
         open: bool,
+        concurrency_max: Option<u32>,
+        rate_per_minute: Option<u32>,
         registered_at: Option<String>,
     }
 

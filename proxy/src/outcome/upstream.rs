@@ -1,0 +1,321 @@
+//! Runs a granted call at its tool's endpoint, once, and reports what became of it.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use undolog_core::{
+    json::{Node, parse_lossless},
+    limits::{KEPT_RESPONSE_BYTES, RESULT_BYTES_MAX},
+    reason::Reason,
+    retry::CallOutcome,
+    upstream::Upstream,
+};
+use undolog_egress::{Answer, Call, Reached};
+use undolog_proto::v1::{self, FailedEffect};
+use uuid::Uuid;
+
+use super::Outcome;
+use crate::{
+    call::{Caller, rpc},
+    error::Refused,
+    service::Proxy,
+};
+
+/// How often a grant is renewed while its call runs.
+const RENEW_EVERY: Duration = Duration::from_secs(5);
+/// The pause between tries of a report that was not delivered.
+const REPORT_PAUSE: Duration = Duration::from_secs(1);
+/// A report is tried this long: past a grant's lease it would not help any more.
+const REPORT_FOR: Duration = Duration::from_secs(900);
+
+/// A granted call and where it is made.
+#[derive(Debug)]
+pub(super) struct Granted {
+    pub(super) session_id: String,
+    pub(super) grant: v1::ExecuteOutcome,
+    pub(super) upstream: v1::UpstreamCall,
+    /// The proposed arguments; the grant holds the approved ones when they differ.
+    pub(super) args: Vec<u8>,
+}
+
+/// What the endpoint's answer means for the effect.
+#[derive(Debug, Clone, PartialEq)]
+struct Verdict {
+    output: Vec<u8>,
+    error: String,
+    failed: Option<FailedEffect>,
+}
+
+impl Verdict {
+    fn failed(effect: FailedEffect, error: impl Into<String>) -> Self {
+        Self { output: Vec::new(), error: error.into(), failed: Some(effect) }
+    }
+}
+
+/// Makes the call and reports it. Nothing that happens to the caller stops this.
+pub(super) async fn run(
+    proxy: Arc<Proxy>,
+    caller: Caller,
+    granted: Granted,
+) -> Result<Outcome, Refused> {
+    let began = Instant::now();
+    let verdict = verdict(&proxy, &caller, &granted).await;
+    let took = began.elapsed();
+    observe(&granted, &verdict, took);
+    let effect_id = granted.grant.effect_id.clone();
+    let result = v1::ToolResult {
+        success: verdict.failed.is_none(),
+        output: verdict.output,
+        error: verdict.error,
+        duration_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+    };
+    // A SAFE tool has nothing to report.
+    if !effect_id.is_empty() {
+        report(&proxy, &caller, &granted, &result, verdict.failed).await?;
+    }
+    if verdict.failed == Some(FailedEffect::Unknown) {
+        let mut refused = Refused::because(Reason::OutcomeUnknown, result.error);
+        refused.ids.insert("effect_id".to_owned(), effect_id);
+        return Err(refused);
+    }
+    Ok(Outcome::Result { effect_id, result, is_fresh: true })
+}
+
+async fn verdict(proxy: &Proxy, caller: &Caller, granted: &Granted) -> Verdict {
+    let (call, upstream) = match prepare(granted) {
+        Ok(prepared) => prepared,
+        Err(error) => return Verdict::failed(FailedEffect::NotApplied, error),
+    };
+    let calling = proxy.egress.call_whole(&call, RESULT_BYTES_MAX);
+    tokio::select! {
+        biased;
+        answer = calling => judge(answer, &upstream),
+        () = renew(proxy, caller, granted) => unreachable_end(),
+        () = proxy.give_up.cancelled() => {
+            Verdict::failed(FailedEffect::Unknown, "the proxy stopped before the endpoint answered")
+        }
+    }
+}
+
+/// Renewing never ends by itself.
+fn unreachable_end() -> Verdict {
+    Verdict::failed(FailedEffect::Unknown, "the call was given up")
+}
+
+fn prepare(granted: &Granted) -> Result<(Call, Upstream), String> {
+    let endpoint = parse_lossless(&granted.upstream.endpoint).map_err(|e| e.to_string())?;
+    let upstream = Upstream::parse(&endpoint).map_err(|error| error.to_string())?;
+    let args = if granted.grant.approved_args.is_empty() {
+        &granted.args
+    } else {
+        &granted.grant.approved_args
+    };
+    let args = if args.is_empty() {
+        Node::empty_object()
+    } else {
+        parse_lossless(args).map_err(|error| error.to_string())?
+    };
+    let id = |text: &str| Uuid::parse_str(text).map_err(|error| error.to_string());
+    let session_id = id(&granted.session_id)?;
+    let effect_id = match granted.grant.effect_id.as_str() {
+        // Each run of a SAFE tool is a call of its own.
+        "" => Uuid::new_v4(),
+        text => id(text)?,
+    };
+    let rendered =
+        upstream.render(&args, session_id, effect_id).map_err(|error| error.to_string())?;
+    let call = Call {
+        org_slug: granted.upstream.org_slug.clone(),
+        rendered,
+        done_statuses: upstream.done_statuses().to_vec(),
+    };
+    Ok((call, upstream))
+}
+
+/// What is known of the world after the call.
+fn judge(answer: Answer, upstream: &Upstream) -> Verdict {
+    let error = answer.error.unwrap_or_default();
+    match (answer.reached, answer.status) {
+        (Reached::Nothing, _) => Verdict::failed(FailedEffect::NotApplied, error),
+        (Reached::Perhaps, _) | (Reached::Answered, None) => {
+            Verdict::failed(FailedEffect::Unknown, error)
+        }
+        (Reached::Answered, Some(_)) if answer.outcome == CallOutcome::Done => {
+            Verdict { output: output(answer.response), error: String::new(), failed: None }
+        }
+        (Reached::Answered, Some(status)) if upstream.is_not_applied(status) => {
+            Verdict::failed(FailedEffect::NotApplied, error)
+        }
+        (Reached::Answered, Some(_)) => Verdict::failed(FailedEffect::MaybeApplied, error),
+    }
+}
+
+/// An endpoint's answer as JSON: as it is, or as a text.
+fn output(body: Vec<u8>) -> Vec<u8> {
+    if body.is_empty() {
+        return b"null".to_vec();
+    }
+    if parse_lossless(&body).is_ok() {
+        return body;
+    }
+    serde_json::Value::from(String::from_utf8_lossy(&body).into_owned()).to_string().into_bytes()
+}
+
+/// Renews the grant for as long as its call runs. Whatever the engine says, a call that was sent
+/// cannot be taken back.
+async fn renew(proxy: &Proxy, caller: &Caller, granted: &Granted) {
+    if granted.grant.effect_id.is_empty() {
+        return std::future::pending().await;
+    }
+    loop {
+        tokio::time::sleep(RENEW_EVERY).await;
+        let request = v1::HeartbeatRequest {
+            org_id: String::new(),
+            session_id: granted.session_id.clone(),
+            grants: vec![v1::GrantRef {
+                effect_id: granted.grant.effect_id.clone(),
+                attempt: granted.grant.attempt,
+            }],
+        };
+        if let Err(refused) = rpc!(caller.once: proxy.sessions().heartbeat(request)) {
+            tracing::debug!(code = %refused.code, "a grant was not renewed");
+        }
+    }
+}
+
+/// Delivers the report: the same one, until the engine has heard it.
+async fn report(
+    proxy: &Proxy,
+    caller: &Caller,
+    granted: &Granted,
+    result: &v1::ToolResult,
+    failed: Option<FailedEffect>,
+) -> Result<(), Refused> {
+    let began = Instant::now();
+    loop {
+        let told = match failed {
+            None => commit(proxy, caller, granted, result).await,
+            Some(effect) => fail(proxy, caller, granted, &result.error, effect).await,
+        };
+        match told {
+            Err(refused)
+                if refused.status.is_server_error()
+                    && began.elapsed() < REPORT_FOR
+                    && !proxy.give_up.is_cancelled() =>
+            {
+                metrics::counter!("undolog_proxy_report_retries_total").increment(1);
+                tokio::time::sleep(REPORT_PAUSE).await;
+            }
+            told => return told,
+        }
+    }
+}
+
+async fn commit(
+    proxy: &Proxy,
+    caller: &Caller,
+    granted: &Granted,
+    result: &v1::ToolResult,
+) -> Result<(), Refused> {
+    let request = v1::CommitRequest {
+        effect_id: granted.grant.effect_id.clone(),
+        org_id: String::new(),
+        session_id: granted.session_id.clone(),
+        result: Some(result.clone()),
+        attempt: granted.grant.attempt,
+    };
+    rpc!(caller.again: proxy.engine().commit(request)).map(|_| ())
+}
+
+async fn fail(
+    proxy: &Proxy,
+    caller: &Caller,
+    granted: &Granted,
+    error: &str,
+    effect: FailedEffect,
+) -> Result<(), Refused> {
+    let mut cut = error.len().min(KEPT_RESPONSE_BYTES);
+    while !error.is_char_boundary(cut) {
+        cut -= 1;
+    }
+    let request = v1::FailRequest {
+        effect_id: granted.grant.effect_id.clone(),
+        org_id: String::new(),
+        session_id: granted.session_id.clone(),
+        error: error[..cut].to_owned(),
+        attempt: granted.grant.attempt,
+        effect: effect.into(),
+    };
+    rpc!(caller.again: proxy.engine().fail(request)).map(|_| ())
+}
+
+fn observe(granted: &Granted, verdict: &Verdict, took: Duration) {
+    let outcome = match verdict.failed {
+        None => "done",
+        Some(FailedEffect::NotApplied) => "not_applied",
+        Some(FailedEffect::Unknown) => "unknown",
+        Some(_) => "maybe_applied",
+    };
+    metrics::counter!("undolog_upstream_calls_total", "outcome" => outcome).increment(1);
+    metrics::histogram!("undolog_upstream_duration_seconds").record(took.as_secs_f64());
+    tracing::info!(
+        session.id = %granted.session_id,
+        effect.id = %granted.grant.effect_id,
+        attempt = granted.grant.attempt,
+        outcome,
+        duration_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+        "an endpoint was called"
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn upstream() -> Upstream {
+        let text = br#"{"endpoint":"https://x.example/","not_applied_statuses":[404]}"#;
+        Upstream::parse(&parse_lossless(text).expect("JSON")).expect("an endpoint")
+    }
+
+    fn answer(reached: Reached, outcome: CallOutcome, status: Option<u16>, body: &[u8]) -> Answer {
+        Answer {
+            outcome,
+            reached,
+            status,
+            error: Some("why".to_owned()),
+            response: body.to_vec(),
+            response_truncated: false,
+            retry_after_ms: None,
+        }
+    }
+
+    #[test]
+    fn what_nobody_can_know_is_unknown() {
+        use FailedEffect::{MaybeApplied, NotApplied, Unknown};
+        let (done, permanent, retry) =
+            (CallOutcome::Done, CallOutcome::Permanent, CallOutcome::Retry);
+        for (reached, outcome, status, expected) in [
+            (Reached::Nothing, retry, None, Some(NotApplied)),
+            (Reached::Nothing, permanent, None, Some(NotApplied)),
+            (Reached::Perhaps, retry, None, Some(Unknown)),
+            (Reached::Perhaps, retry, Some(200), Some(Unknown)),
+            (Reached::Answered, done, Some(201), None),
+            (Reached::Answered, permanent, Some(404), Some(NotApplied)),
+            (Reached::Answered, permanent, Some(400), Some(MaybeApplied)),
+            (Reached::Answered, permanent, Some(302), Some(MaybeApplied)),
+            (Reached::Answered, retry, Some(500), Some(MaybeApplied)),
+        ] {
+            let verdict = judge(answer(reached, outcome, status, b"{}"), &upstream());
+            assert_eq!(verdict.failed, expected, "{reached:?} {outcome:?} {status:?}");
+        }
+    }
+
+    #[test]
+    fn an_answer_is_kept_as_it_was_sent() {
+        assert_eq!(output(br#"{"n": 1.50}"#.to_vec()), br#"{"n": 1.50}"#);
+        assert_eq!(output(Vec::new()), b"null");
+        assert_eq!(output(b"plain text".to_vec()), br#""plain text""#);
+    }
+}

@@ -1,0 +1,18 @@
+-- Lists approved calls of upstream tools that nobody was granted yet, the oldest decision first.
+-- Promise: only calls of the organisation whose tool has an endpoint and lets a proxy run it.
+-- Lock: none, the grant decides. Index: idx_undolog_approval_unused.
+SELECT a.approval_request_id AS approval_id, e.session_id, e.effect_id, e.tool_name,
+  e.tool_version, e.step_index, g.step_key, a.proposed_args::text AS args_text,
+  a.proposed_args_raw AS args_raw
+FROM undolog_approval_requests a
+JOIN undolog_sessions s ON s.session_id = a.session_id AND s.org_id = a.org_id
+JOIN undolog_effect_log e
+  ON e.effect_id = a.effect_id AND e.org_id = a.org_id AND e.executed_at >= s.started_at
+JOIN undolog_tool_registry t ON t.tool_id = e.tool_id AND t.org_id = a.org_id
+JOIN undolog_signatures g ON g.session_month = s.session_month AND g.session_id = s.session_id
+  AND g.call_signature = e.call_signature
+WHERE a.org_id = $1 AND a.state IN ('approved', 'auto_approved') AND a.granted_at IS NULL
+  AND a.voided_at IS NULL AND e.state = 'approved' AND t.upstream IS NOT NULL
+  AND t.execute_on_approval AND t.is_active
+ORDER BY a.resolved_at
+LIMIT $2
