@@ -36,6 +36,7 @@ from undolog_sdk import (
     UndoLogSession,
     UndoneError,
     call_signature,
+    stop_requested,
     undolog_tool,
 )
 
@@ -714,3 +715,29 @@ def test_the_proxy_restarts_under_load(fake, monkeypatch):
     assert fake.states().count("committed") == 200
     client.close()
     server.end()
+
+
+async def test_an_emptied_registry_is_told_again(fake, session):
+    @tool()
+    async def send(n):
+        return n
+
+    await send(1, _session=session)
+    fake.fail_next("/mcp", (404, "TOOL_NOT_REGISTERED"))
+    assert await send(2, _session=session) == 2
+    assert len(fake.of("/tools/send")) == 2
+
+
+def test_a_blocking_tool_can_ask_whether_to_stop(server, fake):
+    client = UndoLogClient(server.url, heartbeat_seconds=0.02)
+    fake.stop = True
+
+    @tool()
+    def slow():
+        assert not stop_requested()
+        until(stop_requested)
+        return "stopped in good order"
+
+    assert slow(_session=UndoLogSession("acme", client=client)) == "stopped in good order"
+    assert not stop_requested()
+    client.close()

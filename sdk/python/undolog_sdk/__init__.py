@@ -14,6 +14,7 @@ async with UndoLogSession(org_id="acme"):
 ```
 """
 
+from ._pulse import stop_requested
 from .client import InterceptResponse, UndoLogClient
 from .decorators import AwaitingApprovalError, StoppedError, undolog_tool
 from .errors import (
@@ -77,5 +78,6 @@ __all__ = [
     "call_signature",
     "canonical_json",
     "current_session",
+    "stop_requested",
     "undolog_tool",
 ]

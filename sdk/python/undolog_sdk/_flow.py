@@ -29,6 +29,8 @@ class Send:
     path: str
     headers: dict[str, str]
     content: bytes | None
+    timeout: float | None = None
+    """Seconds; `None`: the HTTP client's own."""
 
 
 @dataclass
@@ -96,6 +98,13 @@ async def _invoke(need: Invoke) -> Any:
         return await need.fn(*need.args, **need.kwargs)
 
 
+def _invoke_sync(need: Invoke) -> Any:
+    if need.grant is None:
+        return need.fn(*need.args, **need.kwargs)
+    with need.grant.current():
+        return need.fn(*need.args, **need.kwargs)
+
+
 def drive_sync(flow: Flow[T], wire: Wire) -> T:
     """Runs a flow on this thread."""
     value: Any = None
@@ -111,7 +120,7 @@ def drive_sync(flow: Flow[T], wire: Wire) -> T:
             if type(need) is Send:
                 value = wire.send_sync(need)
             elif type(need) is Invoke:
-                value = need.fn(*need.args, **need.kwargs)
+                value = _invoke_sync(need)
             elif type(need) is Pause:
                 time.sleep(need.seconds)
             else:

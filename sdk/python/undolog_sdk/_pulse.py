@@ -9,11 +9,24 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 from .errors import UndoLogError
 
 logger = logging.getLogger("undolog_sdk")
+
+
+_grant: ContextVar[Grant | None] = ContextVar("undolog_grant", default=None)
+
+
+def stop_requested() -> bool:
+    """Whether the running tool has been told to stop.
+
+    An async tool is cancelled by itself; one that blocks its thread has to ask.
+    """
+    grant = _grant.get()
+    return grant is not None and grant.stop_requested.is_set()
 
 
 class Grant:
@@ -29,14 +42,25 @@ class Grant:
         self._task: asyncio.Task[Any] | None = None
 
     @contextmanager
+    def current(self) -> Iterator[None]:
+        """While inside, the running code can ask whether it has to stop."""
+        token = _grant.set(self)
+        try:
+            yield
+        finally:
+            _grant.reset(token)
+
+    @contextmanager
     def on_loop(self) -> Iterator[None]:
         """While inside, a stop cancels the running task."""
         self._loop = asyncio.get_running_loop()
         self._task = asyncio.current_task()
+        token = _grant.set(self)
         try:
             yield
         finally:
             self._task = None
+            _grant.reset(token)
 
     def stop(self) -> None:
         """The service says that this call is over."""

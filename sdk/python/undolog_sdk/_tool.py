@@ -6,8 +6,8 @@ import dataclasses
 import functools
 import inspect
 import logging
-import threading
 import typing
+import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -80,7 +80,8 @@ class ToolSpec:
         )
         self.compensation = self._compensation()
         self._hints: dict[str, Any] | None = None
-        self._lock = threading.Lock()
+        self._known: weakref.WeakKeyDictionary[UndoLogClient, set[str]]
+        self._known = weakref.WeakKeyDictionary()
 
     # ------------------------------------------------------------------ one call
 
@@ -162,8 +163,8 @@ class ToolSpec:
         A refusal is no obstacle by itself: whoever runs the registry may have decided otherwise,
         and its word holds at the call. It is returned, so that the call's error can name it.
         """
-        key = (org_id, self.name, self.options.version, id(self))
-        if not self.options.register or key in client._registered:
+        known = self._known.setdefault(client, set())
+        if not self.options.register or org_id in known:
             return None
         refused: StatusError | None = None
         try:
@@ -174,8 +175,16 @@ class ToolSpec:
         except StatusError as error:
             refused = error
             logger.warning("the tool %s was not registered: %s", self.name, error)
-        client._registered.add(key)
+        known.add(org_id)
         return refused
+
+    def is_registered(self, client: UndoLogClient, org_id: str) -> bool:
+        """Whether the registry was told before."""
+        return org_id in self._known.get(client, ())
+
+    def forget(self, client: UndoLogClient, org_id: str) -> None:
+        """The registry does not know this tool any more."""
+        self._known.get(client, set()).discard(org_id)
 
     def contents(self) -> dict[str, Any]:
         """The tool as the registry has it."""

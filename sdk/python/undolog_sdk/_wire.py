@@ -50,13 +50,21 @@ class HttpWire:
     async def send_async(self, ask: Send) -> httpx.Response:
         client = self._given or self._for_loop(asyncio.get_running_loop())
         return await client.request(
-            ask.method, self._prefix + ask.path, headers=ask.headers, content=ask.content
+            ask.method,
+            self._prefix + ask.path,
+            headers=ask.headers,
+            content=ask.content,
+            timeout=httpx.USE_CLIENT_DEFAULT if ask.timeout is None else ask.timeout,
         )
 
     def send_sync(self, ask: Send) -> httpx.Response:
         client = self._given_sync or self._made_sync or self._make_sync()
         return client.request(
-            ask.method, self._prefix_sync + ask.path, headers=ask.headers, content=ask.content
+            ask.method,
+            self._prefix_sync + ask.path,
+            headers=ask.headers,
+            content=ask.content,
+            timeout=httpx.USE_CLIENT_DEFAULT if ask.timeout is None else ask.timeout,
         )
 
     async def aclose(self) -> None:
@@ -118,6 +126,7 @@ def exchange(
     headers: dict[str, str],
     *,
     again: bool,
+    timeout: float | None = None,
 ) -> Flow[dict[str, Any]]:
     """One request and its answer. `again`: asking twice does no harm.
 
@@ -129,7 +138,7 @@ def exchange(
         fault: UnavailableError | RateLimitedError
         cause: BaseException | None = None
         try:
-            response = yield Send(method, path, headers, content)
+            response = yield Send(method, path, headers, content, timeout)
         except httpx.RequestError as error:
             fault, cause = from_request_error(error), error
             may = again or isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout))

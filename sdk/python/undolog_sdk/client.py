@@ -24,6 +24,7 @@ T = TypeVar("T")
 
 DEFAULT_URL = "http://localhost:8080"
 HEARTBEAT_SECONDS = 15.0
+BEAT_TIMEOUT_SECONDS = 10.0
 REMEMBERED_MAX = 10_000
 
 
@@ -94,7 +95,6 @@ class UndoLogClient:
         self._wire: Any = self._http
         self._reporter = Reporter(self._wire)
         self._pulse = Pulse(self._beat, heartbeat_seconds)
-        self._registered: set[Any] = set()
         self._by_proxy: OrderedDict[str, None] = OrderedDict()
 
     def __repr__(self) -> str:
@@ -375,7 +375,16 @@ class UndoLogClient:
         return (yield from exchange("POST", "/sessions", body, headers, again=True))
 
     def _beat(self, org_id: str, session_id: str, grants: list[dict[str, Any]]) -> dict[str, Any]:
-        return self._sync(self._session(org_id, session_id, "heartbeat", {"grants": grants}))
+        # Short and only once: the next beat is near, and other sessions wait for theirs.
+        flow = exchange(
+            "POST",
+            f"/sessions/{_part(session_id)}/heartbeat",
+            {"grants": grants},
+            self._headers(org_id, session_id),
+            again=False,
+            timeout=BEAT_TIMEOUT_SECONDS,
+        )
+        return self._sync(flow)
 
 
 @dataclass(frozen=True)

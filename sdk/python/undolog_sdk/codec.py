@@ -110,8 +110,11 @@ def decode(value: Any, hint: Any) -> Any:
         return None
     if not isinstance(hint, type):
         return value
+    if typing.is_typeddict(hint):
+        hints = typing.get_type_hints(hint)
+        return {k: decode(v, hints.get(k, Any)) for k, v in _mapping(value, hint).items()}
     if isinstance(value, hint) and not (hint is int and isinstance(value, bool)):
-        return _decode_class(value, hint) if typing.is_typeddict(hint) else value
+        return value
     return _decode_class(value, hint)
 
 
@@ -135,9 +138,6 @@ def _decode_class(value: Any, hint: type) -> Any:
         return hint.model_validate(value)  # type: ignore[attr-defined]
     if dataclasses.is_dataclass(hint):
         return _decode_dataclass(value, hint)
-    if typing.is_typeddict(hint):
-        hints = typing.get_type_hints(hint)
-        return {k: decode(v, hints.get(k, Any)) for k, v in _mapping(value, hint).items()}
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if hint in (tuple, set, frozenset) and isinstance(value, list):

@@ -265,6 +265,7 @@ def _decide(
     canonical: str,
 ) -> Flow[InterceptResponse]:
     """Asks until there is an answer that this call can act on."""
+    was_registered = spec.is_registered(client, session.org_id)
     refused = yield from spec.register(client, session.org_id)
     options = InterceptOptions(
         tool_version=spec.options.version,
@@ -288,7 +289,13 @@ def _decide(
                 session.org_id, session.session_id, spec.name, call.step_index, args, options
             )
         except NotRegisteredError as error:
-            raise error from refused
+            # A registry that was emptied since is told once more.
+            if error.code != "TOOL_NOT_REGISTERED" or not was_registered:
+                raise error from refused
+            was_registered = False
+            spec.forget(client, session.org_id)
+            refused = yield from spec.register(client, session.org_id)
+            continue
         if answer.outcome != "AwaitingApproval" or not waits:
             return answer
         left = WAIT_MS / 1000 if deadline is None else deadline - time.monotonic()
