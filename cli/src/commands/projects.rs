@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
-use undolog_store::owner::ProjectRow;
+use undolog_store::owner::{ProjectChange, ProjectRow};
 
 use crate::{error::CliError, out::Out, owner::OwnerArgs};
 
@@ -31,12 +31,54 @@ pub enum ProjectsVerb {
         #[arg(long)]
         description: Option<String>,
     },
+    /// Change a project's policies of approvals.
+    Set(SetArgs),
     /// List an organisation's projects.
     List {
         /// The organisation's slug or uuid.
         #[arg(long)]
         org: String,
     },
+}
+
+/// What to change.
+#[derive(Debug, Args)]
+pub struct SetArgs {
+    /// The organisation's slug or uuid.
+    #[arg(long)]
+    pub org: String,
+    /// The project's name or uuid.
+    pub project: String,
+    /// How long an approval may take; `default` leaves it to the organisation.
+    #[arg(long, value_name = "SECONDS|default", value_parser = parse::<i32>)]
+    pub approval_timeout_seconds: Option<Setting<i32>>,
+    /// Whether a call that nobody decided in time is approved.
+    #[arg(long, value_name = "true|false|default", value_parser = parse::<bool>)]
+    pub auto_approve_on_timeout: Option<Setting<bool>>,
+    /// How many people must approve the same arguments.
+    #[arg(long, value_name = "COUNT|default", value_parser = parse::<i32>)]
+    pub approval_quorum: Option<Setting<i32>>,
+}
+
+/// A value, or the organisation's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Setting<T>(Option<T>);
+
+fn parse<T: std::str::FromStr>(text: &str) -> Result<Setting<T>, String> {
+    if text == "default" {
+        return Ok(Setting(None));
+    }
+    text.parse().map(|value| Setting(Some(value))).map_err(|_| "a value, or `default`".to_owned())
+}
+
+impl From<&SetArgs> for ProjectChange {
+    fn from(args: &SetArgs) -> Self {
+        Self {
+            approval_timeout_seconds: args.approval_timeout_seconds.map(|setting| setting.0),
+            auto_approve_on_timeout: args.auto_approve_on_timeout.map(|setting| setting.0),
+            approval_quorum: args.approval_quorum.map(|setting| setting.0),
+        }
+    }
 }
 
 /// Runs the verb.
@@ -46,6 +88,15 @@ pub async fn run(args: ProjectsArgs, out: &Out) -> Result<(), CliError> {
         ProjectsVerb::Create { org, name, description } => {
             let org_id = owner.org(&org).await?.org_id;
             let row = owner.create_project(org_id, &name, description.as_deref()).await?;
+            if out.is_json() {
+                out.json(&as_json(&row))?;
+            } else {
+                table(&[row], out)?;
+            }
+        }
+        ProjectsVerb::Set(set) => {
+            let org_id = owner.org(&set.org).await?.org_id;
+            let row = owner.set_project(org_id, &set.project, &(&set).into()).await?;
             if out.is_json() {
                 out.json(&as_json(&row))?;
             } else {
@@ -68,9 +119,16 @@ pub async fn run(args: ProjectsArgs, out: &Out) -> Result<(), CliError> {
 fn table(rows: &[ProjectRow], out: &Out) -> Result<(), CliError> {
     let cells = |row: &ProjectRow| {
         let description = row.description.clone().unwrap_or_default();
-        vec![row.name.clone(), row.project_id.to_string(), description]
+        let approvals = [
+            row.approval_timeout_seconds.map(|seconds| format!("{seconds} s")),
+            row.auto_approve_on_timeout
+                .map(|auto| if auto { "auto" } else { "no auto" }.to_owned()),
+            row.approval_quorum.map(|quorum| format!("quorum {quorum}")),
+        ];
+        let approvals: Vec<String> = approvals.into_iter().flatten().collect();
+        vec![row.name.clone(), row.project_id.to_string(), approvals.join(", "), description]
     };
-    out.table(&["name", "project", "description"], rows.iter().map(cells).collect())
+    out.table(&["name", "project", "approvals", "description"], rows.iter().map(cells).collect())
 }
 
 fn as_json(row: &ProjectRow) -> Value {
@@ -80,5 +138,8 @@ fn as_json(row: &ProjectRow) -> Value {
         "name": row.name,
         "description": row.description,
         "created_at": row.created_at.to_rfc3339(),
+        "approval_timeout_seconds": row.approval_timeout_seconds,
+        "auto_approve_on_timeout": row.auto_approve_on_timeout,
+        "approval_quorum": row.approval_quorum,
     })
 }

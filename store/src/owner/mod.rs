@@ -19,7 +19,7 @@ use undolog_core::reason::Reason;
 pub use keys::{KeyHash, KeyRow, NewKey};
 pub use orgs::{OrgChange, OrgRow};
 pub use pause::PauseAll;
-pub use projects::ProjectRow;
+pub use projects::{ProjectChange, ProjectRow};
 
 use crate::error::StepError;
 
