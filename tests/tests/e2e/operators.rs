@@ -1,5 +1,6 @@
 //! What the workers cannot settle, operators can, from one place.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures::future::join_all;
@@ -7,12 +8,13 @@ use serde_json::{Value, json};
 use tonic::Status;
 use undolog_proto::v1::{
     BeginRequest, DeadLetterFilter, DeadLetterItem, DeadLettersChanged, FailedEffect,
-    GetDeadLetterRequest, GetQueueStatusRequest, ListDeadLettersRequest, ListSessionsRequest,
-    ListUnknownRequest, PauseQueueRequest, QueueStatus, ResolveDeadLettersRequest,
-    ResolveEffectRequest, ResumeQueueRequest, RetryDeadLettersRequest, SetBrakeRequest,
-    SettleSessionRequest, SkipDeadLettersRequest, intercept_response::Outcome,
+    GetApprovalRequest, GetDeadLetterRequest, GetQueueStatusRequest, ListApprovalsRequest,
+    ListDeadLettersRequest, ListSessionsRequest, ListUnknownRequest, PauseQueueRequest,
+    QueueStatus, ResolveDeadLettersRequest, ResolveEffectRequest, ResumeQueueRequest,
+    RetryDeadLettersRequest, SetBrakeRequest, SettleSessionRequest, SkipDeadLettersRequest,
+    WatchApprovalRequest, intercept_response::Outcome,
 };
-use undolog_tests::check::{fold_check, lifo_check};
+use undolog_tests::check::fold_check;
 use undolog_tests::pg::Skew;
 use undolog_tests::witness::{Act, Script};
 use undolog_tests::world::{Agent, Client, ToolSpec, grant, reason_of};
@@ -144,6 +146,12 @@ async fn half_a_rollback_fails_and_a_retry_after_the_mend_finishes_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bulk_retry_is_tried_out_first_and_keeps_the_order_of_each_session() {
+    for fresh_key in [false, true] {
+        bulk_retry(fresh_key).await;
+    }
+}
+
+async fn bulk_retry(fresh_key: bool) {
     let world = World::start().await;
     world.org.set(world.pool(), "on_dead_letter", "continue").await;
     world.tool(ToolSpec::compensable("charge").retries(0, 50)).await;
@@ -152,13 +160,16 @@ async fn a_bulk_retry_is_tried_out_first_and_keeps_the_order_of_each_session() {
     let mut agents = Vec::new();
     for _ in 0..2 {
         let mut agent = world.agent().await;
+        let mut made = Vec::new();
         for n in 0..5 {
-            agent.call("charge", &json!({"n": n})).await;
+            let call = agent.call("charge", &json!({"n": n})).await;
+            made.push(call.result["id"].as_str().unwrap().to_owned());
         }
         agent.rollback().await.unwrap();
-        agents.push(agent);
+        made.reverse();
+        agents.push((agent, made));
     }
-    for agent in &agents {
+    for (agent, _) in &agents {
         agent.wait_state("halted", SOON).await;
     }
     let refused = retry(&olga, None, false).await.unwrap_err();
@@ -174,22 +185,19 @@ async fn a_bulk_retry_is_tried_out_first_and_keeps_the_order_of_each_session() {
     assert_eq!(world.witness.calls_to("/undo/").len(), 10);
 
     world.witness.behave();
-    let changed = retry(&olga, class, false).await.unwrap();
+    let request = RetryDeadLettersRequest { filter: class, fresh_key, ..Default::default() };
+    let changed = olga.operator().retry_dead_letters(request).await.unwrap().into_inner();
     assert_eq!((changed.matched, changed.changed, changed.more), (10, 10, false));
-    for agent in &agents {
+    for (agent, _) in &agents {
         agent.wait_state("compensated", SOON).await;
     }
     let calls = world.witness.calls_to("/undo/").split_off(10);
-    assert_eq!(calls.len(), 10);
-    for agent in &agents {
-        let keys = "SELECT string_agg(undo_id::text, ',') FROM undolog_undo_stack \
-            WHERE session_id = $1";
-        let keys: String =
-            sqlx::query_scalar(keys).bind(agent.session).fetch_one(world.pool()).await.unwrap();
-        let own = calls.iter().filter(|call| call.key().is_some_and(|key| keys.contains(key)));
-        let own: Vec<_> = own.cloned().collect();
-        assert_eq!(own.len(), 5);
-        lifo_check(world.pool(), agent.session, &own).await;
+    let keys: BTreeSet<_> = calls.iter().map(|call| call.key().unwrap().to_owned()).collect();
+    assert_eq!((calls.len(), keys.len()), (10, 10));
+    for (agent, made) in &agents {
+        let own = calls.iter().map(|call| call.last_segment().to_owned());
+        let own: Vec<String> = own.filter(|id| made.contains(id)).collect();
+        assert_eq!(&own, made, "last call first");
         fold_check(world.pool(), agent.session).await;
     }
 }
@@ -425,4 +433,74 @@ async fn an_operator_holds_the_brake_and_lets_it_go() {
     olga.operator().set_brake(set("released")).await.unwrap();
     agent.wait_state("compensated", Duration::from_secs(60)).await;
     world.rollback_check(agent.session).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn operators_and_agents_see_and_settle_only_what_is_theirs() {
+    let world = World::start().await;
+    crate::humans::tools(&world).await;
+    let halted = halted(&world).await;
+    let olga = world.client("operator", "olga").await;
+    let letter = id_of(&letters(&olga, of_session(&halted)).await[0]);
+    let mut agent = going_on(&world).await;
+    let lost = agent.grant("charge", &json!({"n": 1})).await;
+    agent.fail(&lost.effect_id, FailedEffect::Unknown).await.unwrap();
+    let approval = crate::humans::asked(&mut agent, &crate::humans::wire(1)).await.approval_id;
+
+    let evil = undolog_tests::world::Org::create(world.pool(), "evil").await;
+    let key = evil.key(world.pool(), "admin", "mallory").await;
+    let mallory = Client::new(&world.engines[0].grpc_url(), Some(&key));
+    let mut operator = mallory.operator();
+    let watch = WatchApprovalRequest { approval_id: approval.clone(), ..Default::default() };
+    let get = GetApprovalRequest { approval_id: approval.clone(), ..Default::default() };
+    let show = GetDeadLetterRequest { dead_letter_id: letter.clone(), ..Default::default() };
+    let settle = SettleSessionRequest {
+        session_id: halted.session.to_string(),
+        note: "mine".into(),
+        ..Default::default()
+    };
+    let known = resolution(&agent, &lost.effect_id, "not_applied", &Value::Null);
+    let refusals = [
+        reason_of(&operator.watch_approval(watch).await.unwrap_err()),
+        reason_of(&operator.get_approval(get.clone()).await.unwrap_err()),
+        reason_of(&crate::humans::revoke(&mallory, &approval).await.unwrap_err()),
+        reason_of(&operator.get_dead_letter(show).await.unwrap_err()),
+        reason_of(&operator.settle_session(settle).await.unwrap_err()),
+        reason_of(&operator.resolve_effect(known).await.unwrap_err()),
+    ];
+    let (approval_refused, session) = ("APPROVAL_NOT_FOUND", "SESSION_NOT_FOUND");
+    let expected = [
+        approval_refused,
+        approval_refused,
+        approval_refused,
+        "DEAD_LETTER_NOT_FOUND",
+        session,
+        session,
+    ];
+    assert_eq!(refusals, expected);
+    let changed = skip(&mallory, &letter, "gone").await.unwrap();
+    assert_eq!(
+        (changed.changed, changed.changes[0].why_not.as_str()),
+        (0, "DEAD_LETTER_NOT_FOUND")
+    );
+    let empty = QueueStatus { brake_state: "released".into(), ..QueueStatus::default() };
+    assert_eq!(queue(&mallory).await, empty);
+    assert!(letters(&mallory, None).await.is_empty());
+    let list = ListUnknownRequest::default();
+    assert!(operator.list_unknown(list).await.unwrap().into_inner().effects.is_empty());
+
+    // An agent sees the requests of its own sessions, and of no other agent's.
+    let list = ListApprovalsRequest::default();
+    for (client, seen) in [
+        (&agent.client, 1),
+        (&world.client("agent", "agent-2").await, 0),
+        (&world.client("approver", "boss").await, 1),
+        (&mallory, 0),
+    ] {
+        let page = client.operator().list_approvals(list.clone()).await.unwrap().into_inner();
+        assert_eq!(page.approvals.len(), seen);
+    }
+    let other = world.client("agent", "agent-2").await;
+    let refused = other.operator().get_approval(get).await.unwrap_err();
+    assert_eq!(reason_of(&refused), "APPROVAL_NOT_FOUND");
 }
