@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use undolog_store::{Store, crash_point, sweeps::Schedule};
 use uuid::Uuid;
 
-use crate::{egress::Egress, gate::Gate, notify, options::WorkerOptions, sweep, walk};
+use crate::{egress::Egress, fair::Fair, gate::Gate, notify, options::WorkerOptions, sweep, walk};
 
 /// What all handlers of a process share.
 #[derive(Debug)]
@@ -21,6 +21,7 @@ pub(crate) struct Shared {
     pub(crate) queue_store: Store,
     pub(crate) egress: Egress,
     pub(crate) gate: Gate,
+    pub(crate) fair: Fair,
     /// One name per start of a process: a name that came back would make orphans look alive.
     pub(crate) name: String,
     /// Nothing new is begun.

@@ -4,11 +4,13 @@
 //! doubled or late ticket is a delay and nothing else. Any number of processes may run.
 
 mod call;
+mod fair;
 mod gate;
 mod handler;
 mod http;
 mod notify;
 mod options;
+mod probe;
 mod queue;
 mod serve;
 mod sweep;

@@ -9,6 +9,7 @@ use uuid::Uuid;
 
 use crate::{
     egress::{Egress, EgressError},
+    fair::Fair,
     gate::Gate,
     handler::Shared,
     http,
@@ -70,12 +71,14 @@ impl Workers {
             }
         };
         let name = format!("{}-{}", options.name, Uuid::new_v4().simple());
+        let fair = Fair::new(options.concurrency);
         let shared = Shared {
             options,
             store,
             queue_store,
             egress,
             gate: Gate::default(),
+            fair,
             name,
             stop: CancellationToken::new(),
             give_up: CancellationToken::new(),

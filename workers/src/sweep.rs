@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Instant};
 
 use undolog_store::sweeps::{self, Schedule};
 
-use crate::handler::Shared;
+use crate::{handler::Shared, probe};
 
 pub(crate) async fn run(shared: &Arc<Shared>, schedule: Schedule, slot: i64) {
     let name = schedule.as_str();
@@ -17,7 +17,10 @@ pub(crate) async fn run(shared: &Arc<Shared>, schedule: Schedule, slot: i64) {
         }
     }
     let started = Instant::now();
-    let swept = sweeps::run(&shared.store, schedule).await;
+    let swept = match schedule {
+        Schedule::Probes => probe::run(shared).await,
+        schedule => sweeps::run(&shared.store, schedule).await,
+    };
     metrics::histogram!("undolog_sweep_duration_seconds", "sweep" => name)
         .record(started.elapsed().as_secs_f64());
     match swept {

@@ -21,8 +21,27 @@ const POSTPONED_MS: i64 = 60_000;
 /// The first and the longest pause between two tries to write a report.
 const WRITE_BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
-/// Walks a rollback if it is due and nobody holds it.
+/// Others that one ticket serves first, at most: in the end its own has its turn.
+const OTHERS_MAX: u32 = 8;
+
+/// Walks a ticket's rollback. When its organisation has more than its share of this process, others
+/// that wait come first.
 pub(crate) async fn run(shared: &Arc<Shared>, org_id: Uuid, rollback_id: Uuid) {
+    for _ in 0..OTHERS_MAX {
+        if shared.stop.is_cancelled() {
+            return;
+        }
+        let other = shared.fair.somebody_else(&shared.store, org_id).await;
+        let Some((other_id, rollback_id)) = other else { break };
+        metrics::counter!("undolog_fair_turns_total").increment(1);
+        one(shared, other_id, rollback_id).await;
+    }
+    one(shared, org_id, rollback_id).await;
+}
+
+/// Walks a rollback if it is due and nobody holds it.
+async fn one(shared: &Arc<Shared>, org_id: Uuid, rollback_id: Uuid) {
+    let _turn = shared.fair.turn(org_id);
     // Entered before the claim, so that nobody holds a rollback while waiting here.
     let pass = shared.gate.shared().await;
     if shared.stop.is_cancelled() {

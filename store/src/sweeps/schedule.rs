@@ -26,6 +26,8 @@ pub enum Schedule {
     Approvals,
     /// Lets unused approvals lapse.
     Lapses,
+    /// Asks about unknown calls.
+    Probes,
     /// Issues missing tickets of notifications, and deletes old ones.
     Notifications,
     /// Deletes old tickets and workers of the queue.
@@ -34,13 +36,14 @@ pub enum Schedule {
 
 impl Schedule {
     /// Every schedule.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Reaper,
         Self::Grants,
         Self::Sessions,
         Self::Idle,
         Self::Approvals,
         Self::Lapses,
+        Self::Probes,
         Self::Notifications,
         Self::Cleanup,
     ];
@@ -55,6 +58,7 @@ impl Schedule {
             Self::Idle => "idle",
             Self::Approvals => "approvals",
             Self::Lapses => "lapses",
+            Self::Probes => "probes",
             Self::Notifications => "notifications",
             Self::Cleanup => "cleanup",
         }
@@ -65,7 +69,9 @@ impl Schedule {
     pub const fn interval_ms(self) -> i64 {
         match self {
             Self::Approvals => 1_000,
-            Self::Reaper | Self::Grants | Self::Sessions | Self::Notifications => 5_000,
+            Self::Reaper | Self::Grants | Self::Sessions | Self::Probes | Self::Notifications => {
+                5_000
+            }
             Self::Idle | Self::Lapses | Self::Cleanup => 60_000,
         }
     }

@@ -11,6 +11,7 @@ mod advance;
 mod attempt;
 mod claim;
 mod drain;
+mod fair;
 mod give_up;
 mod late;
 mod next;
@@ -23,6 +24,7 @@ use uuid::Uuid;
 
 pub use advance::{Advance, Record};
 pub use claim::{Claim, claim, postpone, renew};
+pub use fair::due_of_others;
 pub use preview::preview;
 
 /// Who the walk is in the events.

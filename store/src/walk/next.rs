@@ -29,6 +29,9 @@ use crate::{
 /// Entries that one transaction settles without a call: it holds the session's lock.
 const ENTRIES_PER_STEP_MAX: u32 = 100;
 
+/// How long the walk sleeps while a probe is asked; a clear answer makes it due earlier.
+const PROBE_WAIT: Duration = Duration::seconds(15);
+
 /// What the step decided.
 #[derive(Debug)]
 pub(super) enum Decision {
@@ -151,6 +154,7 @@ async fn one(
             undo::save(tx, &top.entry).await?;
             Ok(None)
         }
+        Prepared::Wait => Ok(Some(Decision::Wait(session.t() + PROBE_WAIT))),
         Prepared::Skip(_) => {
             // A call of it has been made, so nobody can say that it needs none; only a changed
             // registration leads here.

@@ -14,7 +14,9 @@ use crate::{
     effects::{EffectRow, executed_between},
     error::StepError,
     gate::Limits,
-    payload, registry,
+    payload,
+    probes::{self, Probing},
+    registry,
     registry::CompensationBundle,
     session::LockedSession,
     tenant::Tenant,
@@ -28,6 +30,8 @@ pub(super) enum Prepared {
     Call(Box<Ready>),
     /// There is nothing to undo, or policy says so.
     Skip(SkipReason),
+    /// The tool's probe is being asked.
+    Wait,
     /// Only a human can bring it further.
     Dead(DeadLetterReason, String),
 }
@@ -86,7 +90,13 @@ async fn try_prepare(
     let asks = forward.state == EffectState::Unknown && entry.round == 1;
     if asks && bundle.fn_body.on_unknown != OnUnknown::Compensate {
         let why = match bundle.fn_body.on_unknown {
-            OnUnknown::Probe => "the call's outcome is unknown and no probe is registered",
+            OnUnknown::Probe => match probes::probing(tx, effect).await? {
+                Probing::Open if entry.attempt == effect.attempt => return Ok(Prepared::Wait),
+                Probing::Open | Probing::None => {
+                    "the call's outcome is unknown and no probe is registered"
+                }
+                Probing::Over => "the call's outcome is unknown and the probe could not tell",
+            },
             _ => "the call's outcome is unknown",
         };
         return Ok(Prepared::Dead(DeadLetterReason::OutcomeUnknown, why.to_owned()));

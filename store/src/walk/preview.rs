@@ -33,6 +33,7 @@ pub async fn preview(
             body: ready.call.body.as_ref().map(Node::to_text_exact).unwrap_or_default().into(),
             note: String::new(),
         },
+        Prepared::Wait => no_call("wait", "the tool's probe is asked first".to_owned()),
         Prepared::Skip(reason) => no_call("skip", reason.as_str().to_owned()),
         Prepared::Dead(reason, why) => no_call("dead_letter", format!("{reason}: {why}")),
     }))
