@@ -1,5 +1,5 @@
-//! The one way out: the HTTP client of compensations and upstream tools. It reaches public addresses and what an
-//! operator listed, follows no redirect, uses no proxy of the environment, retries nothing by
+//! The one way out: the HTTP client of compensations and upstream tools. It reaches public addresses
+//! and what an operator listed, follows no redirect, uses no proxy of the environment, retries nothing by
 //! itself, reads a bounded answer and ends by one deadline.
 
 mod address;

@@ -1,5 +1,5 @@
-//! `GET /sessions/{id}/replay`: all stored results of a session in one streamed answer, for a client
-//! that resumes.
+//! `GET /sessions/{id}/replay`: all stored results of a session in one streamed answer, for a
+//! client that resumes.
 
 use std::{convert::Infallible, sync::Arc};
 

@@ -8,19 +8,19 @@ use undolog_tests::world::ToolSpec;
 use uuid::Uuid;
 
 /// Fields are dropped in this order.
-pub struct Bench {
-    pub proxy: Proxy,
-    pub world: World,
+pub(crate) struct Bench {
+    pub(crate) proxy: Proxy,
+    pub(crate) world: World,
 }
 
 impl Bench {
     /// Engine, worker, proxy, and a tool of each tier: `look`, `charge`, `wire`.
-    pub async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         Self::with(|_| ProxyOptions::default()).await
     }
 
     /// The same with a key of the role executor, so that the proxy ticks and runs approved calls.
-    pub async fn with_executor() -> Self {
+    pub(crate) async fn with_executor() -> Self {
         let world = World::start().await;
         let key = world.org.key(world.pool(), "executor", "proxy").await;
         Self::on(
@@ -33,13 +33,13 @@ impl Bench {
         .await
     }
 
-    pub async fn with(options: impl FnOnce(&World) -> ProxyOptions) -> Self {
+    pub(crate) async fn with(options: impl FnOnce(&World) -> ProxyOptions) -> Self {
         let world = World::start().await;
         let options = options(&world);
         Self::on(world, options).await
     }
 
-    pub async fn on(world: World, options: ProxyOptions) -> Self {
+    pub(crate) async fn on(world: World, options: ProxyOptions) -> Self {
         world.tool(ToolSpec::safe("look")).await;
         world.tool(ToolSpec::compensable("charge")).await;
         world.tool(ToolSpec::irreversible("wire")).await;
@@ -48,17 +48,17 @@ impl Bench {
     }
 
     /// A client with a new key of this role.
-    pub async fn client(&self, role: &str, principal: &str) -> Http {
+    pub(crate) async fn client(&self, role: &str, principal: &str) -> Http {
         let key = self.world.org.key(self.world.pool(), role, principal).await;
         Http::new(&self.proxy.url(""), Some(key))
     }
 
-    pub async fn agent(&self) -> Http {
+    pub(crate) async fn agent(&self) -> Http {
         self.client("agent", "agent-1").await
     }
 
     /// How many rows the journal's tables of calls hold.
-    pub async fn rows(&self) -> i64 {
+    pub(crate) async fn rows(&self) -> i64 {
         sqlx::query_scalar(
             "SELECT (SELECT count(*) FROM undolog_effect_log)
                 + (SELECT count(*) FROM undolog_sessions)
@@ -73,37 +73,37 @@ impl Bench {
 
 /// An HTTP client with a key.
 #[derive(Clone)]
-pub struct Http {
-    pub base: String,
-    pub key: Option<String>,
-    pub client: reqwest::Client,
+pub(crate) struct Http {
+    pub(crate) base: String,
+    pub(crate) key: Option<String>,
+    pub(crate) client: reqwest::Client,
 }
 
 /// An answer.
 #[derive(Debug, Clone)]
-pub struct Answer {
-    pub status: StatusCode,
-    pub headers: reqwest::header::HeaderMap,
-    pub text: String,
-    pub body: Value,
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: reqwest::header::HeaderMap,
+    pub(crate) text: String,
+    pub(crate) body: Value,
 }
 
 impl Answer {
     /// The code of an error.
-    pub fn code(&self) -> &str {
+    pub(crate) fn code(&self) -> &str {
         self.body["code"].as_str().unwrap_or_default()
     }
 
     /// Expects this status.
     #[track_caller]
-    pub fn is(self, status: u16) -> Self {
+    pub(crate) fn is(self, status: u16) -> Self {
         assert_eq!(self.status.as_u16(), status, "{}", self.text);
         self
     }
 
     /// Expects a refusal with the documented body.
     #[track_caller]
-    pub fn refused(self, status: u16, code: &str) -> Self {
+    pub(crate) fn refused(self, status: u16, code: &str) -> Self {
         self.documented();
         assert_eq!((self.status.as_u16(), self.code()), (status, code), "{}", self.text);
         self
@@ -111,7 +111,7 @@ impl Answer {
 
     /// Expects the documented body of errors.
     #[track_caller]
-    pub fn documented(&self) {
+    pub(crate) fn documented(&self) {
         for field in ["request_id", "code", "message", "timestamp"] {
             let text = self.body[field].as_str().unwrap_or_default();
             assert!(!text.is_empty(), "{field}: {} {}", self.status, self.text);
@@ -122,12 +122,12 @@ impl Answer {
 }
 
 impl Http {
-    pub fn new(base: &str, key: Option<String>) -> Self {
+    pub(crate) fn new(base: &str, key: Option<String>) -> Self {
         let client = reqwest::Client::builder().no_proxy().build().unwrap();
         Self { base: base.to_owned(), key, client }
     }
 
-    pub fn request(&self, method: Method, path: &str) -> reqwest::RequestBuilder {
+    pub(crate) fn request(&self, method: Method, path: &str) -> reqwest::RequestBuilder {
         let mut request = self.client.request(method, format!("{}{path}", self.base));
         if let Some(key) = &self.key {
             request = request.header("X-Api-Key", key);
@@ -135,34 +135,34 @@ impl Http {
         request
     }
 
-    pub async fn send(&self, request: reqwest::RequestBuilder) -> Answer {
+    pub(crate) async fn send(&self, request: reqwest::RequestBuilder) -> Answer {
         answer(request.send().await.expect("an answer")).await
     }
 
-    pub async fn get(&self, path: &str) -> Answer {
+    pub(crate) async fn get(&self, path: &str) -> Answer {
         self.send(self.request(Method::GET, path)).await
     }
 
-    pub async fn post(&self, path: &str, body: Value) -> Answer {
+    pub(crate) async fn post(&self, path: &str, body: Value) -> Answer {
         self.send(self.request(Method::POST, path).body(body.to_string())).await
     }
 
-    pub async fn put(&self, path: &str, body: Value) -> Answer {
+    pub(crate) async fn put(&self, path: &str, body: Value) -> Answer {
         self.send(self.request(Method::PUT, path).body(body.to_string())).await
     }
 
-    pub async fn call(&self, body: Value) -> Answer {
+    pub(crate) async fn call(&self, body: Value) -> Answer {
         self.post("/mcp/tool_call", body).await
     }
 
     /// Begins a session with a lease.
-    pub async fn begin(&self) -> Uuid {
+    pub(crate) async fn begin(&self) -> Uuid {
         let begun = self.post("/sessions", serde_json::json!({})).await.is(200);
         begun.body["session_id"].as_str().unwrap().parse().unwrap()
     }
 }
 
-pub async fn answer(response: reqwest::Response) -> Answer {
+pub(crate) async fn answer(response: reqwest::Response) -> Answer {
     let status = response.status();
     let headers = response.headers().clone();
     let text = response.text().await.expect("a body");

@@ -1,4 +1,5 @@
-//! Malformed requests: each is refused with the documented body, none is a fault, none leaves a row.
+//! Malformed requests: each is refused with the documented body, none is a fault, none leaves a
+//! row.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
@@ -10,10 +11,11 @@ use uuid::Uuid;
 
 use super::bench::Bench;
 
-/// Bodies that are no tool call.
-fn tool_calls() -> Vec<Vec<u8>> {
-    let session = "00000000-0000-4000-8000-000000000001";
-    let mut bodies: Vec<Vec<u8>> = [
+const SESSION: &str = "00000000-0000-4000-8000-000000000001";
+
+/// Texts that are no tool call at all.
+fn no_objects() -> Vec<Vec<u8>> {
+    [
         "",
         "{}",
         "null",
@@ -36,8 +38,12 @@ fn tool_calls() -> Vec<Vec<u8>> {
     ]
     .into_iter()
     .map(|text| text.as_bytes().to_vec())
-    .collect();
-    let valid = json!({"session_id": session, "tool_name": "charge", "step_index": 1, "args": {}});
+    .collect()
+}
+
+/// Fields with values that they cannot have.
+fn wrong_fields() -> Vec<Vec<u8>> {
+    let valid = json!({"session_id": SESSION, "tool_name": "charge", "step_index": 1, "args": {}});
     let fields = [
         ("session_id", json!(1)),
         ("session_id", json!("not a uuid")),
@@ -80,15 +86,20 @@ fn tool_calls() -> Vec<Vec<u8>> {
         ("unknown_field", json!(true)),
         ("__proto__", json!({})),
     ];
-    for (field, value) in fields {
+    let with = |(field, value): (&str, Value)| {
         let mut body = valid.clone();
         body[field] = value;
-        bodies.push(body.to_string().into_bytes());
-    }
-    let with = |args: &str| {
-        format!(r#"{{"session_id":"{session}","tool_name":"charge","step_index":1,"args":{args}}}"#)
+        body.to_string().into_bytes()
     };
-    // Arguments that no signature can be made of.
+    fields.into_iter().map(with).collect()
+}
+
+/// Arguments that no signature can be made of.
+fn wrong_args() -> Vec<Vec<u8>> {
+    let with = |args: &str| {
+        format!(r#"{{"session_id":"{SESSION}","tool_name":"charge","step_index":1,"args":{args}}}"#)
+    };
+    let mut bodies = Vec::new();
     for args in [
         r#"{"a":1,"a":2}"#,
         r#"{"a":"\ud800"}"#,
@@ -185,7 +196,7 @@ async fn each_is_refused_as_documented_and_leaves_no_row() {
     let agent = bench.agent().await;
     let before = bench.rows().await;
     let mut seen = 0;
-    for body in tool_calls() {
+    for body in [no_objects(), wrong_fields(), wrong_args()].concat() {
         let shown = String::from_utf8_lossy(&body[..body.len().min(200)]).into_owned();
         let request = agent.request(Method::POST, "/mcp/tool_call").body(body);
         let answer = agent.send(request).await;
@@ -205,6 +216,59 @@ async fn each_is_refused_as_documented_and_leaves_no_row() {
     assert!(seen >= 100, "only {seen}");
     assert_eq!(bench.rows().await, before, "a refused request left a row");
     agent.get("/ready").await.is(200);
+}
+
+/// Numbers that look random and are the same in every run.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 % u64::try_from(bound).unwrap()).unwrap()
+    }
+}
+
+/// A tool call of a tool that does not exist, with some bytes changed, cut out or doubled.
+fn mutated(dice: &mut Dice) -> Vec<u8> {
+    let rest = r#""args":{"a":[1.5,"\u00e9",null]},"wait_ms":0,"heartbeats":false"#;
+    let undo = r#""compensation":{"fn_name":"undo","args":{"x":"{x}"}}"#;
+    let valid =
+        format!(r#"{{"session_id":"{SESSION}","tool_name":"nope","step_index":1,{rest},{undo}}}"#);
+    let mut bytes = valid.into_bytes();
+    for _ in 0..=dice.below(6) {
+        let at = dice.below(bytes.len());
+        let end = (at + 1 + dice.below(12)).min(bytes.len());
+        match dice.below(4) {
+            0 => bytes[at] = u8::try_from(dice.below(256)).unwrap(),
+            1 if end - at < bytes.len() => drop(bytes.drain(at..end)),
+            2 => {
+                let copy = bytes[at..end].to_vec();
+                bytes.splice(at..at, copy);
+            }
+            _ => bytes[at] = b"{}[]\",:-0\\"[dice.below(10)],
+        }
+    }
+    bytes
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn three_thousand_mutations_are_refused_too() {
+    let bench = Bench::start().await;
+    let agent = bench.agent().await;
+    let before = bench.rows().await;
+    let mut dice = Dice(0x9E37_79B9_7F4A_7C15);
+    for number in 0..3_000 {
+        let body = mutated(&mut dice);
+        let shown = String::from_utf8_lossy(&body).into_owned();
+        let request = agent.request(Method::POST, "/mcp/tool_call").body(body);
+        let answer = agent.send(request).await;
+        let what = format!("{number}: {} {} {shown}", answer.status, answer.text);
+        assert!(answer.status.is_client_error(), "{what}");
+        answer.documented();
+    }
+    assert_eq!(bench.rows().await, before, "a refused request left a row");
 }
 
 /// Writes bytes and reads what comes back until the connection ends.

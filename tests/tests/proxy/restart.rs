@@ -110,7 +110,8 @@ async fn no_tool_runs_twice_and_no_acknowledged_commit_is_lost() {
         assert_eq!(done.refused, Vec::<String>::new(), "only retryable errors");
         for (effect, output) in &done.committed {
             let (state, result): (String, Value) = sqlx::query_as(
-                "SELECT state::text, result_snapshot FROM undolog_effect_log WHERE effect_id = $1::uuid",
+                "SELECT state::text, result_snapshot FROM undolog_effect_log
+                 WHERE effect_id = $1::uuid",
             )
             .bind(effect)
             .fetch_one(bench.world.pool())
