@@ -288,6 +288,41 @@ async def test_a_cancelled_call_is_unknown(fake, session):
     assert fake.bodies("/fail")[0]["effect"] == "unknown"
 
 
+def test_a_call_that_is_closed_is_unknown():
+    """A coroutine that is given up must not wait for anything any more."""
+    asked = []
+
+    class Wire:
+        async def send_async(self, ask):
+            return self.send_sync(ask)
+
+        def send_sync(self, ask):
+            asked.append(ask)
+            granted = {"status": "executed", "effect_id": "e", "attempt": 1}
+            return httpx.Response(200, json=granted)
+
+    class Suspends:
+        def __await__(self):
+            yield
+
+    client = UndoLogClient()
+    client._wire = client._reporter._wire = Wire()
+
+    @tool()
+    async def send():
+        await Suspends()
+
+    async def run():
+        call = send(_session=UndoLogSession("acme", client=client))
+        call.send(None)
+        call.close()
+
+    asyncio.run(run())
+    assert client._reporter.flush(None, 10)
+    assert asked[-1].path == "/effects/e/fail"
+    assert b'"effect":"unknown"' in asked[-1].content
+
+
 async def test_a_result_that_cannot_be_stored(fake, session):
     @tool()
     async def send():
@@ -631,10 +666,10 @@ async def test_a_stop_cancels_the_body(fake, session):
     @tool()
     async def slow():
         fake.stop = True
-        await asyncio.sleep(60)
+        await asyncio.sleep(5)
 
     with pytest.raises(StoppedError):
-        await asyncio.wait_for(slow(_session=session), 10)
+        await slow(_session=session)
     await asyncio.to_thread(fake.wait_for, lambda: fake.states() == ["failed"])
     assert fake.bodies("/fail")[0]["effect"] == "unknown"
     # The task itself goes on as if it had not been cancelled.

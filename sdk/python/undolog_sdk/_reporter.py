@@ -121,4 +121,5 @@ def _last_reports() -> None:
         if reporter._pid != os.getpid():
             continue
         if not reporter.flush(None, max(0.0, deadline - time.monotonic())):
-            logger.error("the process ends with reports that were not delivered")
+            left = ", ".join(sorted(report.what for _, _, report in list(reporter._heap)))
+            logger.error("the process ends with reports that were not delivered: %s", left)
