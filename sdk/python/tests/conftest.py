@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from fake import Fake, Server
 
-from undolog_sdk import UndoLogClient
+from undolog_sdk import UndoLogClient, UndoLogSession
 
 
 @pytest.fixture
@@ -26,6 +26,11 @@ async def client(server):
     client = UndoLogClient(server.url, heartbeat_seconds=0.05)
     yield client
     await client.aclose()
+
+
+@pytest.fixture
+def session(client):
+    return UndoLogSession("acme", client=client)
 
 
 @pytest.fixture
