@@ -60,7 +60,7 @@ pub(super) async fn list(
 
 /// Shows an approval request with its history.
 #[utoipa::path(get, path = "/approvals/{id}", tag = "approvals",
-    params(("id" = String, Path, description = "The request")),
+    params(("id" = String, Path, format = Uuid, description = "The request")),
     responses((status = 200, body = GetApprovalResponse), Errors))]
 pub(super) async fn get(
     State(proxy): State<Arc<Proxy>>,
@@ -88,7 +88,7 @@ pub(super) struct ApproveBody {
 /// Approves a call: it may run once.
 #[utoipa::path(post, path = "/approvals/{id}/approve", tag = "approvals",
     request_body = ApproveBody,
-    params(("id" = String, Path, description = "The request")),
+    params(("id" = String, Path, format = Uuid, description = "The request")),
     responses((status = 200, body = ApproveResponse), Errors))]
 pub(super) async fn approve(
     State(proxy): State<Arc<Proxy>>,
@@ -129,7 +129,7 @@ pub(super) struct Rejected {
 /// Rejects a call: it never runs.
 #[utoipa::path(post, path = "/approvals/{id}/reject", tag = "approvals",
     request_body = RejectBody,
-    params(("id" = String, Path, description = "The request")),
+    params(("id" = String, Path, format = Uuid, description = "The request")),
     responses((status = 200, body = Rejected), Errors))]
 pub(super) async fn reject(
     State(proxy): State<Arc<Proxy>>,
@@ -158,7 +158,7 @@ pub(super) struct RevokeBody {
 /// Takes an approval back that was not used.
 #[utoipa::path(post, path = "/approvals/{id}/revoke", tag = "approvals",
     request_body = RevokeBody,
-    params(("id" = String, Path, description = "The request")),
+    params(("id" = String, Path, format = Uuid, description = "The request")),
     responses((status = 200, body = RevokeApprovalResponse), Errors))]
 pub(super) async fn revoke(
     State(proxy): State<Arc<Proxy>>,

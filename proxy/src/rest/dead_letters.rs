@@ -79,7 +79,7 @@ pub(super) async fn list(
 
 /// Shows a dead letter with its call and its attempts.
 #[utoipa::path(get, path = "/dead-letters/{id}", tag = "operators",
-    params(("id" = String, Path, description = "The dead letter")),
+    params(("id" = String, Path, format = Uuid, description = "The dead letter")),
     responses((status = 200, body = GetDeadLetterResponse), Errors))]
 pub(super) async fn get(
     State(proxy): State<Arc<Proxy>>,
@@ -119,7 +119,7 @@ pub(super) struct RetryBody {
 /// Calls the compensation again; then the walk goes on by itself.
 #[utoipa::path(post, path = "/dead-letters/{id}/retry", tag = "operators",
     request_body = RetryBody,
-    params(("id" = String, Path, description = "The dead letter")),
+    params(("id" = String, Path, format = Uuid, description = "The dead letter")),
     responses((status = 200, body = DeadLettersChanged), Errors))]
 pub(super) async fn retry(
     State(proxy): State<Arc<Proxy>>,
@@ -152,7 +152,7 @@ pub(super) struct SkipBody {
 
 /// Leaves it as it is; then the walk goes on by itself.
 #[utoipa::path(post, path = "/dead-letters/{id}/skip", tag = "operators", request_body = SkipBody,
-    params(("id" = String, Path, description = "The dead letter")),
+    params(("id" = String, Path, format = Uuid, description = "The dead letter")),
     responses((status = 200, body = DeadLettersChanged), Errors))]
 pub(super) async fn skip(
     State(proxy): State<Arc<Proxy>>,
@@ -173,7 +173,7 @@ pub(super) async fn skip(
 /// What was done by hand.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct ResolveBody {
+pub(super) struct SettleBody {
     /// What was done.
     note: String,
     /// Only show what would be done.
@@ -183,14 +183,14 @@ pub(super) struct ResolveBody {
 
 /// It was undone by hand; then the walk goes on by itself.
 #[utoipa::path(post, path = "/dead-letters/{id}/resolve", tag = "operators",
-    request_body = ResolveBody,
-    params(("id" = String, Path, description = "The dead letter")),
+    request_body = SettleBody,
+    params(("id" = String, Path, format = Uuid, description = "The dead letter")),
     responses((status = 200, body = DeadLettersChanged), Errors))]
 pub(super) async fn resolve(
     State(proxy): State<Arc<Proxy>>,
     caller: Caller,
     Named(dead_letter_id): Named,
-    Told(body): Told<ResolveBody>,
+    Told(body): Told<SettleBody>,
 ) -> Result<Body<DeadLettersChanged>, Refused> {
     let request = v1::ResolveDeadLettersRequest {
         org_id: String::new(),

@@ -24,6 +24,7 @@ use crate::{
 #[serde(deny_unknown_fields)]
 pub(super) struct CommitBody {
     /// The session (uuid); else `X-UndoLog-Session-Id` names it.
+    #[schema(format = Uuid)]
     session_id: Option<String>,
     /// `{success, output, error, duration_ms}`; any other value is taken whole as the output.
     #[schema(value_type = serde_json::Value)]
@@ -70,7 +71,7 @@ pub(super) struct Reported {
 
 /// Reports an execution's outcome.
 #[utoipa::path(put, path = "/effects/{id}/commit", tag = "calls", request_body = CommitBody,
-    params(("id" = String, Path, description = "The effect")),
+    params(("id" = String, Path, format = Uuid, description = "The effect")),
     responses((status = 200, body = Reported), Errors))]
 pub(super) async fn commit(
     State(proxy): State<Arc<Proxy>>,
@@ -114,6 +115,7 @@ enum FailedEffect {
 #[serde(deny_unknown_fields)]
 pub(super) struct FailBody {
     /// The session (uuid); else `X-UndoLog-Session-Id` names it.
+    #[schema(format = Uuid)]
     session_id: Option<String>,
     /// What went wrong, for people.
     #[serde(default)]
@@ -126,7 +128,7 @@ pub(super) struct FailBody {
 
 /// Reports a failed execution. By default the session fails too, and is rolled back.
 #[utoipa::path(put, path = "/effects/{id}/fail", tag = "calls", request_body = FailBody,
-    params(("id" = String, Path, description = "The effect")),
+    params(("id" = String, Path, format = Uuid, description = "The effect")),
     responses((status = 200, body = Reported), Errors))]
 pub(super) async fn fail(
     State(proxy): State<Arc<Proxy>>,
@@ -161,6 +163,7 @@ pub(super) async fn fail(
 #[serde(deny_unknown_fields)]
 pub(super) struct ResolveBody {
     /// The session (uuid); else `X-UndoLog-Session-Id` names it.
+    #[schema(format = Uuid)]
     session_id: Option<String>,
     /// `committed`, `not_applied` or `undone`.
     #[serde(rename = "as")]
@@ -174,7 +177,7 @@ pub(super) struct ResolveBody {
 
 /// Settles an effect of which nobody knows whether it happened.
 #[utoipa::path(post, path = "/effects/{id}/resolve", tag = "operators", request_body = ResolveBody,
-    params(("id" = String, Path, description = "The effect")),
+    params(("id" = String, Path, format = Uuid, description = "The effect")),
     responses((status = 200, body = ResolveEffectResponse), Errors))]
 pub(super) async fn resolve(
     State(proxy): State<Arc<Proxy>>,

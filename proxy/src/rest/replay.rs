@@ -81,7 +81,7 @@ impl From<v1::Effect> for Replayed {
 
 /// Streams all stored results of a session.
 #[utoipa::path(get, path = "/sessions/{id}/replay", tag = "sessions",
-    params(("id" = String, Path, description = "The session")),
+    params(("id" = String, Path, format = Uuid, description = "The session")),
     responses((status = 200, body = Replay), Errors))]
 pub(super) async fn replay(
     State(proxy): State<Arc<Proxy>>,

@@ -40,7 +40,7 @@ pub(super) struct RollbackBody {
 /// Undoes a session: all of it, or from a savepoint or a step on.
 #[utoipa::path(post, path = "/sessions/{id}/rollback", tag = "sessions",
     request_body = RollbackBody,
-    params(("id" = String, Path, description = "The session")),
+    params(("id" = String, Path, format = Uuid, description = "The session")),
     responses((status = 200, body = RollbackResponse), Errors))]
 pub(super) async fn rollback(
     State(proxy): State<Arc<Proxy>>,

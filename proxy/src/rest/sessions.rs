@@ -28,6 +28,7 @@ use crate::{
 #[serde(deny_unknown_fields)]
 pub(super) struct BeginBody {
     /// Its id (uuid); left out: `X-UndoLog-Session-Id`, else the engine makes one.
+    #[schema(format = Uuid)]
     session_id: Option<String>,
     agent_name: Option<String>,
     /// The framework's own id of the run.
@@ -118,7 +119,7 @@ pub(super) async fn list(
 
 /// Shows a session with its undo stack, rollbacks and dead letters.
 #[utoipa::path(get, path = "/sessions/{id}", tag = "sessions",
-    params(("id" = String, Path, description = "The session")),
+    params(("id" = String, Path, format = Uuid, description = "The session")),
     responses((status = 200, body = GetSessionResponse), Errors))]
 pub(super) async fn get(
     State(proxy): State<Arc<Proxy>>,
@@ -132,7 +133,7 @@ pub(super) async fn get(
 
 /// Lists a session's calls.
 #[utoipa::path(get, path = "/sessions/{id}/effects", tag = "sessions",
-    params(("id" = String, Path, description = "The session"), Page),
+    params(("id" = String, Path, format = Uuid, description = "The session"), Page),
     responses((status = 200, body = ListEffectsResponse), Errors))]
 pub(super) async fn effects(
     State(proxy): State<Arc<Proxy>>,
@@ -170,7 +171,7 @@ struct GrantRef {
 /// Renews a session's lease and its grants.
 #[utoipa::path(post, path = "/sessions/{id}/heartbeat", tag = "sessions",
     request_body = HeartbeatBody,
-    params(("id" = String, Path, description = "The session")),
+    params(("id" = String, Path, format = Uuid, description = "The session")),
     responses((status = 200, body = HeartbeatResponse), Errors))]
 pub(super) async fn heartbeat(
     State(proxy): State<Arc<Proxy>>,
@@ -198,7 +199,7 @@ pub(super) struct CompleteBody {
 /// Completes a session.
 #[utoipa::path(post, path = "/sessions/{id}/complete", tag = "sessions",
     request_body = CompleteBody,
-    params(("id" = String, Path, description = "The session")),
+    params(("id" = String, Path, format = Uuid, description = "The session")),
     responses((status = 200, body = CompleteResponse), Errors))]
 pub(super) async fn complete(
     State(proxy): State<Arc<Proxy>>,
@@ -229,7 +230,7 @@ pub(super) struct FailSessionBody {
 /// Fails a session and, unless told otherwise, rolls it back.
 #[utoipa::path(post, path = "/sessions/{id}/fail", tag = "sessions",
     request_body = FailSessionBody,
-    params(("id" = String, Path, description = "The session")),
+    params(("id" = String, Path, format = Uuid, description = "The session")),
     responses((status = 200, body = FailSessionResponse), Errors))]
 pub(super) async fn fail(
     State(proxy): State<Arc<Proxy>>,
@@ -259,7 +260,7 @@ pub(super) struct SavepointBody {
 /// Marks a place to come back to.
 #[utoipa::path(post, path = "/sessions/{id}/savepoint", tag = "sessions",
     request_body = SavepointBody,
-    params(("id" = String, Path, description = "The session")),
+    params(("id" = String, Path, format = Uuid, description = "The session")),
     responses((status = 200, body = SavepointResponse), Errors))]
 pub(super) async fn savepoint(
     State(proxy): State<Arc<Proxy>>,

@@ -31,6 +31,7 @@ use crate::{
 #[serde(deny_unknown_fields)]
 pub(super) struct ToolCall {
     /// The session (uuid); else `X-UndoLog-Session-Id` names it.
+    #[schema(format = Uuid)]
     session_id: Option<String>,
     /// The tool.
     tool_name: String,
