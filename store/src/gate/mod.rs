@@ -87,3 +87,27 @@ pub(crate) async fn ask(
     }
     Ok(until)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn those_who_wait_together_wake_apart_and_never_at_once() {
+        let t = DateTime::from_timestamp(1_000_000, 0).expect("a time");
+        let wish = |jitter_percent| Wish {
+            undo_id: Uuid::nil(),
+            compensation_fn: "undo",
+            host: "https://pay.example",
+            limits: Limits::default(),
+            t,
+            jitter_percent,
+        };
+        let ms = |at: DateTime<Utc>| (at - t).num_milliseconds();
+        assert_eq!(ms(wish(0).later(1_000, 3_000)), 1_000);
+        assert_eq!(ms(wish(25).later(1_000, 3_000)), 2_500);
+        assert_eq!(ms(wish(50).later(1_000, 3_000)), 4_000);
+        assert_eq!(ms(wish(99).later(1_000, 3_000)), 4_000);
+        assert_eq!(ms(wish(0).after(t - Duration::hours(1), 3_000)), 100);
+    }
+}

@@ -16,10 +16,18 @@ const KEY: &[u8] = b"thirty-two bytes of no secret...";
 
 /// A world whose organisation is told at `path` of the witness.
 async fn world(path: &str) -> World {
+    world_with(path, "").await
+}
+
+/// The same with a worker that ends at a crash point.
+async fn world_with(path: &str, crash_at: &str) -> World {
     let mut world = World::without_servers().await;
     world.add_engine(EngineOptions::default()).await;
     let secret = format!("whsec_{}", STANDARD.encode(KEY));
-    let environment = vec![("UNDOLOG_SECRET_HOOK".to_owned(), secret)];
+    let environment = vec![
+        ("UNDOLOG_SECRET_HOOK".to_owned(), secret),
+        ("UNDOLOG_CRASH_AT".to_owned(), crash_at.to_owned()),
+    ];
     world.add_worker(WorkerOptions { environment, ..WorkerOptions::default() }).await;
     let url = if path.starts_with('/') { world.witness.url(path) } else { path.to_owned() };
     world.org.set(world.pool(), "webhook_secret", "HOOK").await;
@@ -104,4 +112,22 @@ async fn a_private_address_is_not_called() {
     })
     .await;
     assert!(error.contains("not allowed"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_dies_after_sending_sends_again_under_the_same_id() {
+    let mut world = world_with("/do/hook", "notify.after_send").await;
+    let mut agent = world.agent().await;
+    let request = agent.request("wipe", &json!({}));
+    agent.ask(request).await.unwrap();
+    world.workers[0].process.wait_exit(SOON).await;
+    assert_eq!(world.witness.calls_to("/do/hook").len(), 1);
+    let secret = format!("whsec_{}", STANDARD.encode(KEY));
+    let environment = vec![("UNDOLOG_SECRET_HOOK".to_owned(), secret)];
+    world.add_worker(WorkerOptions { environment, ..WorkerOptions::default() }).await;
+    let over = "UPDATE undolog_notifications SET lease_expires_at = now() - interval '1 second' \
+        WHERE lease_expires_at IS NOT NULL";
+    sqlx::raw_sql(over).execute(world.pool()).await.unwrap();
+    let calls = world.witness.wait_for("/do/hook", 2, SOON).await;
+    assert_eq!(calls[0].header("webhook-id"), calls[1].header("webhook-id"));
 }

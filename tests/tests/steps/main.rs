@@ -4,6 +4,7 @@
 mod approvals;
 mod bench;
 mod calls;
+mod gate_registry;
 mod intercept;
 mod notify;
 mod operate_bulk;
