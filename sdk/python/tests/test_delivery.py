@@ -2,6 +2,7 @@
 
 import asyncio
 import datetime as dt
+import itertools
 import logging
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -334,3 +335,16 @@ def test_a_blocking_tool_can_ask_whether_to_stop(server, fake):
     assert slow(_session=UndoLogSession("acme", client=client)) == "stopped in good order"
     assert not stop_requested()
     client.close()
+
+
+def test_a_forked_process_has_tokens_of_its_own():
+    session = UndoLogSession("acme")
+    pids = iter((1, 2))
+    tokens = set()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("undolog_sdk.session.os.getpid", lambda: next(pids))
+        for _ in range(2):
+            session._tokens = itertools.count(1)
+            tokens.add(session._take("t", "{}", None).grant_token)
+    assert len(tokens) == 2
+    assert session._take("t", "{}", None).grant_token not in tokens

@@ -185,7 +185,6 @@ class Pulse:
             with self._lock:
                 if not self._beats:
                     self._wake.clear()
-                    continue
                 due = [
                     (s, b.org_id, list(b.grants.values()))
                     for s, b in self._beats.items()

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextvars
 import functools
 import inspect
+import itertools
 import logging
+import os
 import threading
 import uuid
 from collections.abc import Callable
@@ -110,6 +112,8 @@ class UndoLogSession:
         self._lock = threading.Lock()
         self._open: dict[tuple[str, str, str | None], list[OpenCall]] = {}
         self._stored: StoredResults | None = None
+        self._token_prefix = uuid.uuid4().hex
+        self._tokens = itertools.count(1)
         self._begun = False
         self._over: str | None = None
         self._token: contextvars.Token[UndoLogSession | None] | None = None
@@ -244,7 +248,9 @@ class UndoLogSession:
                     del self._open[key]
                 return call
         step = 0 if step_key is not None else self.next_step()
-        return OpenCall(step, uuid.uuid4().hex)
+        # Random once, then counted: asking the system for each call costs more than all the rest.
+        # A forked process has the same session and the same count, and must not look like this one.
+        return OpenCall(step, f"{self._token_prefix}-{os.getpid()}-{next(self._tokens)}")
 
     def _keep(self, tool: str, canonical: str, step_key: str | None, call: OpenCall) -> None:
         """The call has no outcome yet, so the same call again goes on with it."""
