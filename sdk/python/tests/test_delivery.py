@@ -6,6 +6,7 @@ import itertools
 import logging
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import httpx
 import pytest
@@ -342,7 +343,7 @@ def test_a_forked_process_has_tokens_of_its_own():
     pids = iter((1, 2))
     tokens = set()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("undolog_sdk.session.os.getpid", lambda: next(pids))
+        patch.setattr("undolog_sdk.session.os", SimpleNamespace(getpid=lambda: next(pids)))
         for _ in range(2):
             session._tokens = itertools.count(1)
             tokens.add(session._take("t", "{}", None).grant_token)
