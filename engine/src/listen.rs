@@ -1,4 +1,4 @@
-//! One connection of this engine listens for decisions about approvals and wakes who waits for them.
+//! One connection of this engine listens for decisions about approvals and wakes who waits.
 //!
 //! It only makes waiting short: the hub's own looks find what was announced while nobody listened.
 

@@ -1,6 +1,6 @@
 //! The owner's verbs and the exit codes.
 
-use crate::kit::{Folder, run};
+use crate::kit::{Folder, Said, run};
 use undolog_embedded::{Auth, ClusterOptions};
 
 #[test]
@@ -51,25 +51,7 @@ fn the_owner_makes_organisations_projects_and_keys() {
     verb(&["projects", "create", "--org", "acme", "billing"]).ok();
     assert_eq!(verb(&["projects", "list", "--org", "acme"]).ok().json()[0]["name"], "billing");
 
-    let set = ["projects", "set", "--org", "acme", "billing", "--approval-quorum", "2"];
-    assert_eq!(verb(&set).ok().json()["approval_quorum"], 2);
-    let back = ["projects", "set", "--org", "acme", "billing", "--approval-quorum", "default"];
-    assert!(verb(&back).ok().json()["approval_quorum"].is_null());
-    let bad = ["projects", "set", "--org", "acme", "billing", "--approval-quorum", "0"];
-    assert!(verb(&bad).stderr.contains("INVALID_ARGUMENT"));
-    let none = ["projects", "set", "--org", "acme", "no-such"];
-    assert!(verb(&none).stderr.contains("PROJECT_NOT_FOUND"));
-
-    let hook = ["orgs", "set", "acme", "--webhook-url", "https://hooks.example/undolog"];
-    assert_eq!(verb(&hook).code, Some(1), "a webhook needs a secret's name");
-    let signed = [&hook[..], &["--webhook-secret", "HOOK", "--requester-may-approve", "false"]];
-    let signed = verb(&signed.concat()).ok().json();
-    assert_eq!(
-        (&signed["webhook_secret"], &signed["requester_may_approve"]),
-        (&serde_json::json!("HOOK"), &serde_json::json!(false))
-    );
-    let ended = verb(&["orgs", "set", "acme", "--webhook-url", "none"]).ok().json();
-    assert!(ended["webhook_url"].is_null() && ended["webhook_secret"].is_null(), "{ended}");
+    policies(&verb);
 
     let make = ["keys", "create", "--org", "acme", "--role", "agent", "--principal", "bot"];
     let key = verb(&make).ok().json();
@@ -91,6 +73,29 @@ fn the_owner_makes_organisations_projects_and_keys() {
         .count();
     assert_eq!(revoked, 1);
     cluster.stop().expect("stop");
+}
+
+/// The policies of approvals and notifications.
+fn policies(verb: &dyn Fn(&[&str]) -> Said) {
+    let set = ["projects", "set", "--org", "acme", "billing", "--approval-quorum", "2"];
+    assert_eq!(verb(&set).ok().json()["approval_quorum"], 2);
+    let back = ["projects", "set", "--org", "acme", "billing", "--approval-quorum", "default"];
+    assert!(verb(&back).ok().json()["approval_quorum"].is_null());
+    let bad = ["projects", "set", "--org", "acme", "billing", "--approval-quorum", "0"];
+    assert!(verb(&bad).stderr.contains("INVALID_ARGUMENT"));
+    let none = ["projects", "set", "--org", "acme", "no-such"];
+    assert!(verb(&none).stderr.contains("PROJECT_NOT_FOUND"));
+
+    let hook = ["orgs", "set", "acme", "--webhook-url", "https://hooks.example/undolog"];
+    assert_eq!(verb(&hook).code, Some(1), "a webhook needs a secret's name");
+    let signed = [&hook[..], &["--webhook-secret", "HOOK", "--requester-may-approve", "false"]];
+    let signed = verb(&signed.concat()).ok().json();
+    assert_eq!(
+        (&signed["webhook_secret"], &signed["requester_may_approve"]),
+        (&serde_json::json!("HOOK"), &serde_json::json!(false))
+    );
+    let ended = verb(&["orgs", "set", "acme", "--webhook-url", "none"]).ok().json();
+    assert!(ended["webhook_url"].is_null() && ended["webhook_secret"].is_null(), "{ended}");
 }
 
 #[test]

@@ -153,11 +153,12 @@ async fn ten_waiting_calls_and_one_approval_execute_once() {
 
 /// Waits until so many calls wait in all engines together.
 pub(crate) async fn waiting(world: &World, calls: usize) {
+    let http = reqwest::Client::builder().timeout(SOON).no_proxy().build().unwrap();
     eventually(&format!("{calls} calls wait"), || async {
         let mut sum = 0.0;
         for engine in &world.engines {
-            let text = reqwest::get(engine.http_url("/metrics")).await.unwrap().text().await;
-            let text = text.unwrap();
+            let answer = http.get(engine.http_url("/metrics")).send().await.unwrap();
+            let text = answer.text().await.unwrap();
             let line = text.lines().find_map(|line| line.strip_prefix("undolog_waiting_calls "));
             sum += line.map_or(0.0, |number| number.parse::<f64>().unwrap());
         }

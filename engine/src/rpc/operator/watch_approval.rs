@@ -1,4 +1,4 @@
-//! WatchApproval: a request as it stands, then each change, until nothing can happen to it any more.
+//! WatchApproval: a request as it stands, then each change, until none can come any more.
 //!
 //! A watcher holds no connection and no task: it waits in the hub and reads when it is woken.
 
