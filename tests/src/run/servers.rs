@@ -2,6 +2,7 @@
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::process::{Process, Spec};
 
@@ -17,10 +18,22 @@ pub fn binary() -> PathBuf {
 /// What compensations of the tests may reach: the witness, and a host that does not exist.
 pub(super) const ALLOWED: &str = "127.0.0.0/8,no-such-host.invalid:80";
 
-/// A port that nobody listens on now.
+/// A port that nobody listens on now. It lies below those that outgoing connections take, so that
+/// none of them takes it before the server does, or while the server is started again.
 pub(crate) fn free_address() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    listener.local_addr().expect("its address")
+    const FIRST: u32 = 12_000;
+    const COUNT: u32 = 20_000;
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    // Test processes that run at the same time begin far from each other.
+    let own = std::process::id().wrapping_mul(97);
+    for _ in 0..COUNT {
+        let offset = own.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % COUNT;
+        let port = u16::try_from(FIRST + offset).expect("a port");
+        if let Ok(listener) = TcpListener::bind(("127.0.0.1", port)) {
+            return listener.local_addr().expect("its address");
+        }
+    }
+    panic!("no port is free")
 }
 
 /// How an engine is started.
