@@ -1,6 +1,7 @@
 //! Runs a granted call at its tool's endpoint, once, and reports what became of it.
 
 use std::{
+    convert::Infallible,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -92,16 +93,11 @@ async fn verdict(proxy: &Proxy, caller: &Caller, granted: &Granted) -> Verdict {
     tokio::select! {
         biased;
         answer = calling => judge(answer, &upstream),
-        () = renew(proxy, caller, granted) => unreachable_end(),
+        never = renew(proxy, caller, granted) => match never {},
         () = proxy.give_up.cancelled() => {
             Verdict::failed(FailedEffect::Unknown, "the proxy stopped before the endpoint answered")
         }
     }
-}
-
-/// Renewing never ends by itself.
-fn unreachable_end() -> Verdict {
-    Verdict::failed(FailedEffect::Unknown, "the call was given up")
 }
 
 fn prepare(granted: &Granted) -> Result<(Call, Upstream), String> {
@@ -165,7 +161,7 @@ fn output(body: Vec<u8>) -> Vec<u8> {
 
 /// Renews the grant for as long as its call runs. Whatever the engine says, a call that was sent
 /// cannot be taken back.
-async fn renew(proxy: &Proxy, caller: &Caller, granted: &Granted) {
+async fn renew(proxy: &Proxy, caller: &Caller, granted: &Granted) -> Infallible {
     if granted.grant.effect_id.is_empty() {
         return std::future::pending().await;
     }

@@ -3,9 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use axum::{
-    body::{Body, to_bytes},
+    body::Body,
     extract::{FromRequest, FromRequestParts, Path, Query, Request},
 };
+use futures::StreamExt as _;
 use http::{StatusCode, header::CONTENT_LENGTH, request::Parts};
 use serde::de::DeserializeOwned;
 use undolog_core::{limits::GRPC_MESSAGE_BYTES_MAX, reason::Reason};
@@ -14,6 +15,8 @@ use crate::{call::Caller, error::Refused, service::Proxy};
 
 /// One request's body: what fits into one message to the engine, and the envelope around it.
 const BODY_BYTES_MAX: usize = GRPC_MESSAGE_BYTES_MAX - 64 * 1024;
+/// What is read of a body that is too large.
+const DRAINED_BYTES_MAX: usize = 4 * BODY_BYTES_MAX;
 /// A body is sent within this time.
 const BODY_TIME: Duration = Duration::from_secs(30);
 /// What an error says of the body, at most.
@@ -62,7 +65,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Told<T> {
     async fn from_request(request: Request, _state: &S) -> Result<Self, Refused> {
         let declared = request.headers().get(CONTENT_LENGTH);
         let declared = declared.and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
-        if declared.is_some_and(|length| length > BODY_BYTES_MAX) {
+        if declared.is_some_and(|length| length > DRAINED_BYTES_MAX) {
             return Err(too_large());
         }
         let bytes = read(request.into_body()).await?;
@@ -74,25 +77,31 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Told<T> {
     }
 }
 
-async fn read(body: Body) -> Result<bytes::Bytes, Refused> {
-    match tokio::time::timeout(BODY_TIME, to_bytes(body, BODY_BYTES_MAX)).await {
-        Ok(Ok(bytes)) => Ok(bytes),
-        Ok(Err(error)) if is_too_long(&error) => Err(too_large()),
-        Ok(Err(_)) => Err(Refused::malformed("the body did not arrive whole")),
-        Err(_) => Err(Refused::malformed("the body did not arrive in time")
-            .with_status(StatusCode::REQUEST_TIMEOUT)),
-    }
+async fn read(body: Body) -> Result<Vec<u8>, Refused> {
+    tokio::time::timeout(BODY_TIME, whole(body)).await.unwrap_or_else(|_| {
+        Err(Refused::malformed("the body did not arrive in time")
+            .with_status(StatusCode::REQUEST_TIMEOUT))
+    })
 }
 
-fn is_too_long(error: &axum::Error) -> bool {
-    let mut at: Option<&dyn std::error::Error> = Some(error);
-    while let Some(cause) = at {
-        if cause.is::<http_body_util::LengthLimitError>() {
-            return true;
+/// Keeps what may be kept. What is too much is still read for a while: a client that is cut off
+/// while it sends does not hear why.
+async fn whole(body: Body) -> Result<Vec<u8>, Refused> {
+    let mut chunks = body.into_data_stream();
+    let (mut bytes, mut length) = (Vec::new(), 0);
+    while let Some(chunk) = chunks.next().await {
+        let chunk = chunk.map_err(|_| Refused::malformed("the body did not arrive whole"))?;
+        length += chunk.len();
+        if length > DRAINED_BYTES_MAX {
+            break;
         }
-        at = cause.source();
+        if length <= BODY_BYTES_MAX {
+            bytes.extend_from_slice(&chunk);
+        } else {
+            bytes = Vec::new();
+        }
     }
-    false
+    if length > BODY_BYTES_MAX { Err(too_large()) } else { Ok(bytes) }
 }
 
 fn too_large() -> Refused {

@@ -1,4 +1,4 @@
-//! A proxy restarted under load.
+//! A proxy, or the engine behind it, restarted under load.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -79,8 +79,46 @@ async fn work(agent: Http, witness: String, session: Uuid, stop: Arc<AtomicBool>
     done
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn no_tool_runs_twice_and_no_acknowledged_commit_is_lost() {
+#[derive(Clone, Copy)]
+enum Restarted {
+    Proxy,
+    Engine,
+}
+
+/// Restarts it, once by SIGKILL and once by SIGTERM.
+async fn restart(bench: &mut Bench, what: Restarted, round: usize) {
+    let process = match what {
+        Restarted::Proxy => &mut bench.proxy.process,
+        Restarted::Engine => &mut bench.world.engines[0].process,
+    };
+    if round % 2 == 0 {
+        process.kill9();
+    } else {
+        process.term();
+        process.wait_exit(SOON).await;
+    }
+    match what {
+        Restarted::Proxy => bench.proxy.start_again().await,
+        Restarted::Engine => bench.world.engines[0].start_again().await,
+    }
+}
+
+/// What callers were told is committed is committed, with what they told.
+async fn check_committed(bench: &Bench, done: &Done) {
+    for (effect, output) in &done.committed {
+        let (state, result): (String, Value) = sqlx::query_as(
+            "SELECT state::text, result_snapshot FROM undolog_effect_log
+             WHERE effect_id = $1::uuid",
+        )
+        .bind(effect)
+        .fetch_one(bench.world.pool())
+        .await
+        .unwrap();
+        assert_eq!((state.as_str(), &result), ("committed", output), "{effect}");
+    }
+}
+
+async fn under_load(what: Restarted) {
     let mut bench = Bench::with_executor().await;
     let agent = bench.agent().await;
     let stop = Arc::new(AtomicBool::new(false));
@@ -90,35 +128,19 @@ async fn no_tool_runs_twice_and_no_acknowledged_commit_is_lost() {
         let witness = bench.world.witness.url("");
         callers.push(tokio::spawn(work(agent.clone(), witness, session, Arc::clone(&stop))));
     }
-    for round in 0..RESTARTS {
+    for round in 0..=RESTARTS {
         let before = bench.world.witness.calls_to("/do/").len();
         bench.world.witness.wait_for("/do/", before + 20, SOON).await;
-        if round % 2 == 0 {
-            bench.proxy.process.kill9();
-        } else {
-            bench.proxy.process.term();
-            bench.proxy.process.wait_exit(SOON).await;
+        if round < RESTARTS {
+            restart(&mut bench, what, round).await;
         }
-        bench.proxy.start_again().await;
     }
-    let before = bench.world.witness.calls_to("/do/").len();
-    bench.world.witness.wait_for("/do/", before + 20, SOON).await;
     stop.store(true, Ordering::Relaxed);
     let mut committed = 0;
     for caller in callers {
         let done = caller.await.unwrap();
         assert_eq!(done.refused, Vec::<String>::new(), "only retryable errors");
-        for (effect, output) in &done.committed {
-            let (state, result): (String, Value) = sqlx::query_as(
-                "SELECT state::text, result_snapshot FROM undolog_effect_log
-                 WHERE effect_id = $1::uuid",
-            )
-            .bind(effect)
-            .fetch_one(bench.world.pool())
-            .await
-            .unwrap();
-            assert_eq!((state.as_str(), &result), ("committed", output), "{effect}");
-        }
+        check_committed(&bench, &done).await;
         committed += done.committed.len();
     }
     assert!(committed > 50, "only {committed}");
@@ -128,4 +150,14 @@ async fn no_tool_runs_twice_and_no_acknowledged_commit_is_lost() {
     }
     let twice: Vec<_> = runs.into_iter().filter(|(_, count)| *count > 1).collect();
     assert!(twice.is_empty(), "ran twice: {twice:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restarted_proxy_runs_no_tool_twice_and_loses_no_commit() {
+    under_load(Restarted::Proxy).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restarted_engine_runs_no_tool_twice_and_loses_no_commit() {
+    under_load(Restarted::Engine).await;
 }
