@@ -152,13 +152,13 @@ mod tests {
         let (session, effect) = (Uuid::from_u128(1), Uuid::from_u128(2));
         let call = upstream.render(&args, session, effect).expect("renders");
         assert_eq!(call.shown_url(), "https://x.example/a/i%2F1");
-        assert_eq!(call.body.expect("a body").to_text_exact(), r#"{"n":1.50}"#);
+        assert_eq!(call.body.as_ref().expect("a body").to_text_exact(), r#"{"n":1.50}"#);
         let key = ("Idempotency-Key".to_owned(), effect.to_string());
         assert!(call.shown_headers().contains(&key));
         assert!(upstream.is_not_applied(404) && !upstream.is_not_applied(400));
         let whole = parse(r#"{"endpoint":"https://x.example/a"}"#).expect("an endpoint");
         let call = whole.render(&args, session, effect).expect("renders");
-        assert_eq!(call.body.expect("a body").to_text_exact(), r#"{"id":"i/1","n":1.50}"#);
+        assert_eq!(call.body.as_ref().expect("a body").to_text_exact(), r#"{"id":"i/1","n":1.50}"#);
     }
 
     #[test]

@@ -44,10 +44,12 @@ const SWEEPS: [&str; 5] = [
     "sweep.before_session",
 ];
 
-/// Passed elsewhere: by registrations, and by notifications.
-const ELSEWHERE: [&str; 4] = [
+/// Passed elsewhere: by registrations, notifications and probes.
+const ELSEWHERE: [&str; 6] = [
     "notify.after_claim",
     "notify.after_send",
+    "probe.after_ask",
+    "probe.after_claim",
     "register_compensation.before_epoch",
     "register_tool.before_epoch",
 ];
