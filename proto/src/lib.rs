@@ -1,7 +1,7 @@
 //! The gRPC wire of UndoLog, package `undolog.v1`, generated from `proto/undolog.proto`.
 
 /// Messages, clients and servers of `undolog.v1`.
-#[expect(missing_docs, clippy::all, clippy::unwrap_used, unreachable_pub)]
+#[expect(missing_docs)]
 pub mod v1 {
     tonic::include_proto!("undolog.v1");
 }
