@@ -1,6 +1,6 @@
-//! The one way out: the HTTP client of compensations and upstream tools. It reaches public addresses
-//! and what an operator listed, follows no redirect, uses no proxy of the environment, retries nothing by
-//! itself, reads a bounded answer and ends by one deadline.
+//! The one way out: the HTTP client of compensations and upstream tools. It reaches public
+//! addresses and what an operator listed, follows no redirect, uses no proxy of the environment,
+//! retries nothing by itself, reads a bounded answer and ends by one deadline.
 
 mod address;
 mod allow;

@@ -94,7 +94,9 @@ impl Caller {
         let mut metadata = MetadataMap::new();
         for name in &PASSED_ON {
             for value in headers.get_all(name) {
-                let text = value.to_str().map(str::trim).unwrap_or("\u{fffd}");
+                let text = value.to_str().map(str::trim).map_err(|_| {
+                    Refused::malformed(format!("the header {name} holds unprintable characters"))
+                })?;
                 if text.is_empty() {
                     continue;
                 }

@@ -20,8 +20,8 @@ pub struct ProxyArgs {
     #[arg(long, env = "UNDOLOG_ENGINE_URL", value_name = "URL")]
     #[arg(default_value = "http://127.0.0.1:50051")]
     pub engine_url: String,
-    /// Keys of the role executor, one per organisation whose upstream tools this proxy runs after an
-    /// approval.
+    /// Keys of the role executor, one per organisation whose upstream tools this proxy runs after
+    /// an approval.
     #[arg(long, env = "UNDOLOG_PROXY_KEY", hide_env_values = true, value_delimiter = ',')]
     #[arg(value_name = "KEY,…")]
     pub proxy_key: Vec<SecretString>,
