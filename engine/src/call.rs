@@ -27,7 +27,8 @@ use crate::{
 
 /// Who acts in development without a key.
 const DEV_PRINCIPAL: &str = "dev";
-/// A proxy says with this metadata that it passes another caller's request on.
+/// A proxy says with this metadata that it passes another caller's request on. It is believed
+/// whoever says it: a session that is marked so only expires later, never earlier.
 const VIA: &str = "x-undolog-via";
 /// The header of the documented HTTP face that names the session.
 const SESSION_HEADER: &str = "x-undolog-session-id";

@@ -51,8 +51,15 @@ pub(crate) async fn decide(
     request: v1::InterceptRequest,
 ) -> Result<Outcome, Refused> {
     let begun = if request.wait_ms > 0 {
-        // A caller that waits may go away: then nothing is granted to it.
-        begin(proxy, caller, request).await?
+        // A caller that waits may go away: then nothing is granted to it. A proxy that stops has no
+        // time to wait: the caller asks another one.
+        tokio::select! {
+            biased;
+            begun = begin(proxy, caller, request) => begun?,
+            () = proxy.stop.cancelled() => {
+                return Err(Refused::because(Reason::Unavailable, "this proxy stops; ask again"));
+            }
+        }
     } else {
         // A granted call is run even when its caller goes away before it hears of the grant.
         let (proxy, caller) = (Arc::clone(proxy), caller.clone());

@@ -91,7 +91,7 @@ async fn restart(bench: &mut Bench, what: Restarted, round: usize) {
         Restarted::Proxy => &mut bench.proxy.process,
         Restarted::Engine => &mut bench.world.engines[0].process,
     };
-    if round % 2 == 0 {
+    if round.is_multiple_of(2) {
         process.kill9();
     } else {
         process.term();

@@ -337,3 +337,52 @@ async fn tools_and_compensations_are_registered_and_shown() {
     agent.put("/tools/charge", safe).await.refused(403, "TIER_LOWERED");
     bench.world.tool(ToolSpec::safe("other")).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stopping_proxy_keeps_no_caller_waiting() {
+    let mut bench = Bench::start().await;
+    let agent = bench.agent().await;
+    let session = Uuid::new_v4();
+    let mut asked = call(session, 1, "wire", json!({}));
+    agent.call(asked.clone()).await.is(202);
+    asked["wait_ms"] = json!(25_000);
+    let waiting = tokio::spawn(async move { agent.call(asked).await });
+    // The call waits in the engine before the proxy is told to stop.
+    let url = bench.world.engines[0].http_url("/metrics");
+    let client = reqwest::Client::builder().no_proxy().build().unwrap();
+    eventually("a call waits", || async {
+        let text = client.get(&url).send().await.unwrap().text().await.unwrap();
+        let waits = text.lines().any(|line| line == "undolog_waiting_calls 1");
+        if waits { Ok(()) } else { Err(text.lines().count()) }
+    })
+    .await;
+    bench.proxy.process.term();
+    let refused = waiting.await.unwrap().refused(503, "UNAVAILABLE");
+    assert_eq!(refused.headers["retry-after"], "1");
+    let status = bench.proxy.process.wait_exit(SOON).await;
+    assert!(status.success(), "{status}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn browsers_may_call_only_from_listed_origins() {
+    let bench = Bench::start().await;
+    let agent = bench.agent().await;
+    let preflight = |agent: &Http, origin: &'static str| {
+        agent
+            .request(Method::OPTIONS, "/sessions")
+            .header("Origin", origin)
+            .header("Access-Control-Request-Method", "POST")
+            .header("Access-Control-Request-Headers", "x-api-key")
+    };
+    let shut = agent.send(preflight(&agent, "https://console.example")).await;
+    assert!(shut.headers.get("access-control-allow-origin").is_none());
+    let listed = ["--cors-origins", "https://console.example"].map(str::to_owned);
+    let options = ProxyOptions { arguments: listed.to_vec(), ..ProxyOptions::default() };
+    let engine = bench.world.engines[0].grpc_url();
+    let open = undolog_tests::run::Proxy::start(&engine, options).await;
+    let agent = Http { base: open.url(""), ..agent };
+    let allowed = agent.send(preflight(&agent, "https://console.example")).await.is(200);
+    assert_eq!(allowed.headers["access-control-allow-origin"], "https://console.example");
+    let other = agent.send(preflight(&agent, "https://evil.example")).await;
+    assert!(other.headers.get("access-control-allow-origin").is_none());
+}
