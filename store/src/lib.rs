@@ -1,8 +1,8 @@
 //! The journal of UndoLog in Postgres; the only crate that writes SQL.
 //!
 //! Every durable step is one [`Step`]: a command that runs in one READ COMMITTED transaction which
-//! first sets the organisation, then locks its session, then reads, decides and writes. Steps run in
-//! a task of their own, so that a caller that goes away leaves either nothing or the whole step.
+//! first sets the organisation, then locks its session, then reads, decides and writes. Steps run
+//! in a task of their own, so that a caller that goes away leaves either nothing or the whole step.
 
 pub mod announced;
 pub mod approvals;

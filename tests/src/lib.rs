@@ -15,3 +15,11 @@ pub use pg::{PrivateCluster, TestDb};
 pub use wait::{SOON, eventually, within};
 pub use witness::Witness;
 pub use world::World;
+
+/// GETs a URL of a server under test, without a proxy in between.
+///
+/// # Errors
+/// The server did not answer.
+pub async fn http_get(url: impl reqwest::IntoUrl) -> Result<reqwest::Response, reqwest::Error> {
+    reqwest::Client::builder().no_proxy().build()?.get(url).send().await
+}

@@ -1,6 +1,7 @@
 //! Fair shares: an organisation with many due rollbacks does not hold up the others'. A ticket is a
-//! wake-up, no assignment: a handler whose organisation has more than its share of this process
-//! first serves others that have something due, then its own ticket.
+//! wake-up, no assignment: a handler whose organisation has its share of this process first serves
+//! others that have something due, then its own ticket, then whatever else is due. So the queue,
+//! which hands out a few tickets at a time, bounds neither the order nor the speed.
 
 use std::{
     collections::HashMap,
@@ -54,35 +55,56 @@ impl Fair {
         Turn { fair: self.clone(), org_id }
     }
 
-    /// The organisations that have their share already, if this one would be over it.
-    fn over(&self, org_id: Uuid) -> Option<Vec<Uuid>> {
-        let state = self.state();
-        let is_over = |count: &usize| *count >= self.share;
-        if !state.running.get(&org_id).is_some_and(is_over)
-            || state.nobody_at.is_some_and(|at| at.elapsed() < LOOK_EVERY)
-        {
-            return None;
+    /// The organisations that have their share already.
+    fn over(&self) -> Vec<Uuid> {
+        if !guard!("fair.share") {
+            return Vec::new();
         }
-        Some(state.running.iter().filter(|(_, n)| is_over(n)).map(|(org, _)| *org).collect())
+        let state = self.state();
+        let over = state.running.iter().filter(|(_, count)| **count >= self.share);
+        over.map(|(org_id, _)| *org_id).collect()
     }
 
-    /// A due rollback of somebody who waits while this organisation is over its share.
+    /// A due rollback of somebody who waits while this organisation has its share already.
     pub(crate) async fn somebody_else(&self, store: &Store, org_id: Uuid) -> Option<(Uuid, Uuid)> {
-        let over = self.over(org_id).filter(|_| guard!("fair.share"))?;
-        match walk::due_of_others(store, &over).await {
-            Ok(due) if due.is_empty() => {
-                self.state().nobody_at = Some(Instant::now());
-                None
-            }
-            Ok(due) => {
-                // At random, so that handlers do not all reach for the same one.
-                let n = random_below(due.len() as u64);
-                usize::try_from(n).ok().and_then(|n| due.get(n).copied())
-            }
-            Err(error) => {
-                tracing::warn!(%error, "it is not known who else waits");
-                None
-            }
+        let over = self.over();
+        if over.contains(&org_id) { self.outside(store, &over).await } else { None }
+    }
+
+    /// A due rollback: of those below their share first, else of anybody.
+    pub(crate) async fn anybody(&self, store: &Store) -> Option<(Uuid, Uuid)> {
+        let over = self.over();
+        if !over.is_empty()
+            && let Some(found) = self.outside(store, &over).await
+        {
+            return Some(found);
+        }
+        one_of(store, &[]).await
+    }
+
+    async fn outside(&self, store: &Store, over: &[Uuid]) -> Option<(Uuid, Uuid)> {
+        if self.state().nobody_at.is_some_and(|at| at.elapsed() < LOOK_EVERY) {
+            return None;
+        }
+        let found = one_of(store, over).await;
+        if found.is_none() {
+            self.state().nobody_at = Some(Instant::now());
+        }
+        found
+    }
+}
+
+/// A due rollback of other organisations than these.
+async fn one_of(store: &Store, but: &[Uuid]) -> Option<(Uuid, Uuid)> {
+    match walk::due_of_others(store, but).await {
+        // At random, so that handlers do not all reach for the same one.
+        Ok(due) => {
+            let n = random_below(due.len() as u64);
+            usize::try_from(n).ok().and_then(|n| due.get(n).copied())
+        }
+        Err(error) => {
+            tracing::warn!(%error, "it is not known who else waits");
+            None
         }
     }
 }
@@ -104,17 +126,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_those_over_their_share_look_for_others() {
+    fn turns_are_counted_by_organisation() {
         let fair = Fair::new(8);
         let (a, b) = (Uuid::now_v7(), Uuid::now_v7());
         let first = fair.turn(a);
-        assert_eq!(fair.over(a), None);
+        assert!(fair.over().is_empty());
         let second = fair.turn(a);
-        assert_eq!(fair.over(a), Some(vec![a]));
-        assert_eq!(fair.over(b), None);
-        fair.state().nobody_at = Some(Instant::now());
-        assert_eq!(fair.over(a), None, "nobody waited a moment ago");
-        drop((first, second));
+        let third = fair.turn(b);
+        assert_eq!(fair.over(), [a]);
+        drop((first, second, third));
         assert!(fair.state().running.is_empty());
         assert_eq!(Fair::new(1).share, 1);
     }

@@ -23,20 +23,28 @@ const WRITE_BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duratio
 
 /// Others that one ticket serves first, at most: in the end its own has its turn.
 const OTHERS_MAX: u32 = 8;
+/// How long a handler goes on with what else is due before it takes a new ticket.
+const LINGER: Duration = Duration::from_secs(10);
 
-/// Walks a ticket's rollback. When its organisation has more than its share of this process, others
-/// that wait come first.
+/// Walks a ticket's rollback. When its organisation has its share of this process, others that wait
+/// come first; afterwards the handler goes on with whatever is due, since the queue hands out its
+/// tickets more slowly than they can be worked on.
 pub(crate) async fn run(shared: &Arc<Shared>, org_id: Uuid, rollback_id: Uuid) {
+    let started = Instant::now();
+    let (fair, store) = (&shared.fair, &shared.store);
     for _ in 0..OTHERS_MAX {
         if shared.stop.is_cancelled() {
             return;
         }
-        let other = shared.fair.somebody_else(&shared.store, org_id).await;
-        let Some((other_id, rollback_id)) = other else { break };
+        let Some((other_id, rollback_id)) = fair.somebody_else(store, org_id).await else { break };
         metrics::counter!("undolog_fair_turns_total").increment(1);
         one(shared, other_id, rollback_id).await;
     }
     one(shared, org_id, rollback_id).await;
+    while !shared.stop.is_cancelled() && started.elapsed() < LINGER {
+        let Some((org_id, rollback_id)) = fair.anybody(store).await else { break };
+        one(shared, org_id, rollback_id).await;
+    }
 }
 
 /// Walks a rollback if it is due and nobody holds it.

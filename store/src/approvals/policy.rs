@@ -1,4 +1,4 @@
-//! The policy of a request: from the tool, else the project, else the organisation, fixed when asked.
+//! The policy of a request, fixed when asked: from the tool, the project or the organisation.
 
 use sqlx::FromRow;
 use uuid::Uuid;

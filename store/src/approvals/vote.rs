@@ -47,8 +47,8 @@ pub(super) async fn ballot(tx: &mut Tenant, approval: &ApprovalRow) -> Result<Ba
     Ok(Ballot { round: round.unwrap_or(1), args: canonical(&node) })
 }
 
-/// Casts a vote and answers whether the quorum is reached. Other arguments than those that are voted
-/// on begin a new round: the earlier votes were for something else.
+/// Casts a vote and answers whether the quorum is reached. Other arguments than those that are
+/// voted on begin a new round: the earlier votes were for something else.
 pub(super) async fn cast(
     tx: &mut Tenant,
     session: &LockedSession,

@@ -91,7 +91,7 @@ pub(crate) async fn read(conn: &mut PgConnection) -> Result<Vec<MigrationState>,
     Ok(states)
 }
 
-/// When somebody else made the ledger (the queue library's own setup), lets `undolog_owner` write it.
+/// When somebody else made the ledger (the queue library's setup), lets `undolog_owner` write it.
 pub(super) async fn share(
     conn: &mut PgConnection,
     report: &mut MigrateReport,

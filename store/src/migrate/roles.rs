@@ -46,7 +46,8 @@ pub(super) async fn ensure(
     for role in missing(conn).await? {
         // Written out rather than left to defaults, for whoever reads the server's log.
         let statement = format!(
-            "CREATE ROLE {role} NOLOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE NOREPLICATION NOBYPASSRLS"
+            "CREATE ROLE {role} \
+             NOLOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE NOREPLICATION NOBYPASSRLS"
         );
         if run_shared(conn, &statement, &["42710", "23505"], "create the roles").await? {
             report.roles_created.push(role);

@@ -40,7 +40,7 @@ pub(super) async fn prepare(conn: &mut PgConnection) -> Result<i32, MigrateError
     Ok(server_version_num)
 }
 
-/// Acts as the login itself. `RESET ROLE` would go back to a role named in the connection's options.
+/// Acts as the login itself. `RESET ROLE` would go back to a role of the connection's options.
 pub(super) async fn become_login(conn: &mut PgConnection) -> Result<(), MigrateError> {
     conn.execute("SET ROLE NONE").await?;
     Ok(())

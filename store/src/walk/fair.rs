@@ -5,7 +5,7 @@ use uuid::Uuid;
 use crate::{error::StepError, pool::Store};
 
 /// How many are named: enough that handlers who look together find different ones.
-const NAMED_MAX: i64 = 16;
+const NAMED_MAX: i64 = 64;
 
 /// Due rollbacks that nobody holds, of other organisations than these, the oldest first.
 ///

@@ -102,7 +102,8 @@ async fn a_database_without_our_schema_is_refused_with_what_to_do() {
 /// Two months ahead are left of fourteen.
 fn detach_all_but_two_ahead() -> String {
     "DO $$ DECLARE month text; BEGIN
-         FOR month IN SELECT to_char(date_trunc('month', now() AT TIME ZONE 'UTC') + make_interval(months => n),
+         FOR month IN SELECT to_char(
+           date_trunc('month', now() AT TIME ZONE 'UTC') + make_interval(months => n),
              'YYYY_MM') FROM generate_series(3, 14) AS n
          LOOP
              EXECUTE 'ALTER TABLE undolog_effect_log DETACH PARTITION undolog_effect_log_' || month;

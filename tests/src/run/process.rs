@@ -109,10 +109,10 @@ impl Process {
             .expect("a client");
         let started = Instant::now();
         loop {
-            if let Ok(answer) = client.get(url).send().await {
-                if answer.status().is_success() {
-                    return;
-                }
+            if let Ok(answer) = client.get(url).send().await
+                && answer.status().is_success()
+            {
+                return;
             }
             if let Some(status) = self.exited() {
                 panic!("it ended with {status} before {url} was ready\n{}", self.log.tail());

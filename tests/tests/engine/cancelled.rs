@@ -13,7 +13,7 @@ use super::bench::{Bench, ask, call, commit};
 /// When a caller leaves: after nothing up to 100 ms, different for every call and the same in every
 /// run. Each fourth stays, so that there is something to lose.
 fn patience(n: u64) -> Duration {
-    if n % 4 == 0 {
+    if n.is_multiple_of(4) {
         return Duration::from_secs(60);
     }
     Duration::from_micros(n.wrapping_mul(2_654_435_761) % 100_000)

@@ -82,7 +82,7 @@ async fn probes_answer_and_a_shutdown_drains() {
     let get = |path: &'static str| {
         let url = format!("http://{}{path}", bench.http);
         async move {
-            let answer = reqwest::get(url).await.expect("an answer");
+            let answer = undolog_tests::http_get(url).await.expect("an answer");
             (answer.status().as_u16(), answer.text().await.expect("a text"))
         }
     };

@@ -74,7 +74,7 @@ async fn a_wait_for_approval_ends_with_the_decision() {
         async move { ask(&agent, waiting(call(session, 1, "wipe", &json!({})))).await }
     });
     let metrics = || async {
-        let text = reqwest::get(format!("http://{}/metrics", bench.http)).await;
+        let text = undolog_tests::http_get(format!("http://{}/metrics", bench.http)).await;
         let text = text.expect("metrics").text().await.expect("text");
         let is_waiting = text.lines().any(|line| line == "undolog_waiting_calls 1");
         if is_waiting { Ok(()) } else { Err("nobody waits") }

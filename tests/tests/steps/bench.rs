@@ -20,7 +20,7 @@ use undolog_tests::{check::fold_check, pg::TestDb, world::Org};
 use uuid::Uuid;
 
 /// The bench.
-pub struct Bench {
+pub(crate) struct Bench {
     pub db: TestDb,
     pub store: Store,
     pub org: Org,
@@ -28,12 +28,12 @@ pub struct Bench {
 }
 
 /// The agent that most tests act as.
-pub const AGENT: &str = "agent-1";
+pub(crate) const AGENT: &str = "agent-1";
 
 impl Bench {
     /// An organisation with the tools `pay` (compensable), `wipe` (irreversible), `look` (safe) and
     /// `put` (compensable and idempotent).
-    pub async fn new() -> Self {
+    pub(crate) async fn new() -> Self {
         let db = TestDb::new().await;
         let org = Org::create(db.pool(), "acme").await;
         let url = db.url().to_owned().into();
@@ -60,7 +60,7 @@ impl Bench {
         bench
     }
 
-    pub async fn compensation(&self, name: &str, more: Value) {
+    pub(crate) async fn compensation(&self, name: &str, more: Value) {
         let mut body = json!({
             "kind": "http", "method": "POST", "endpoint": "https://undo.example/undo",
         });
@@ -85,7 +85,7 @@ impl Bench {
         self.store.run(step).await.expect("register the compensation");
     }
 
-    pub async fn tool(&self, name: &str, tier: Tier, change: impl FnOnce(&mut ToolInput)) {
+    pub(crate) async fn tool(&self, name: &str, tier: Tier, change: impl FnOnce(&mut ToolInput)) {
         let mut tool = ToolInput {
             tool_name: name.into(),
             tool_version: String::new(),
@@ -113,16 +113,16 @@ impl Bench {
         self.store.run(step).await.expect("register the tool");
     }
 
-    pub fn caller(&self, role: Role, principal: &str) -> Caller {
+    pub(crate) fn caller(&self, role: Role, principal: &str) -> Caller {
         Caller { org_id: self.org.id, principal: principal.into(), role, via_proxy: false }
     }
 
-    pub fn agent(&self) -> Caller {
+    pub(crate) fn agent(&self) -> Caller {
         self.caller(Role::Agent, AGENT)
     }
 
     /// A call at a step; tests change what they are about.
-    pub fn input(&self, step_index: u32, tool: &str, args: &Value) -> InterceptInput {
+    pub(crate) fn input(&self, step_index: u32, tool: &str, args: &Value) -> InterceptInput {
         InterceptInput {
             caller: self.agent(),
             session_id: self.session,
@@ -140,24 +140,24 @@ impl Bench {
         }
     }
 
-    pub async fn send(&self, input: InterceptInput) -> Result<InterceptReply, StepError> {
+    pub(crate) async fn send(&self, input: InterceptInput) -> Result<InterceptReply, StepError> {
         self.store.run(Intercept::new(input)?).await
     }
 
-    pub async fn ask(&self, step: u32, tool: &str) -> Result<InterceptReply, StepError> {
+    pub(crate) async fn ask(&self, step: u32, tool: &str) -> Result<InterceptReply, StepError> {
         self.send(self.input(step, tool, &json!({"step": step}))).await
     }
 
     /// A granted call; answers the effect.
-    pub async fn grant(&self, step: u32, tool: &str) -> Uuid {
+    pub(crate) async fn grant(&self, step: u32, tool: &str) -> Uuid {
         executed(&self.ask(step, tool).await.expect("a grant"))
     }
 
-    pub async fn commit(&self, effect_id: Uuid, output: &Value) -> Result<(), StepError> {
+    pub(crate) async fn commit(&self, effect_id: Uuid, output: &Value) -> Result<(), StepError> {
         self.commit_attempt(effect_id, 0, output).await
     }
 
-    pub async fn commit_attempt(
+    pub(crate) async fn commit_attempt(
         &self,
         effect_id: Uuid,
         attempt: u32,
@@ -174,7 +174,11 @@ impl Bench {
         self.store.run(Commit { caller, session_id, effect_id, attempt, result }).await
     }
 
-    pub async fn fail(&self, effect_id: Uuid, effect: FailedEffect) -> Result<(), StepError> {
+    pub(crate) async fn fail(
+        &self,
+        effect_id: Uuid,
+        effect: FailedEffect,
+    ) -> Result<(), StepError> {
         let step = Fail {
             caller: self.agent(),
             session_id: self.session,
@@ -187,11 +191,11 @@ impl Bench {
     }
 
     /// Fails go on in this session, so that its state stays.
-    pub async fn continue_on_failure(&self) {
+    pub(crate) async fn continue_on_failure(&self) {
         self.org.set(self.db.pool(), "on_tool_failure", "continue").await;
     }
 
-    pub async fn approve(
+    pub(crate) async fn approve(
         &self,
         approval_id: Uuid,
         args: Option<&Value>,
@@ -206,17 +210,17 @@ impl Bench {
         self.store.run(step).await
     }
 
-    pub async fn reject(&self, approval_id: Uuid) -> Result<Uuid, StepError> {
+    pub(crate) async fn reject(&self, approval_id: Uuid) -> Result<Uuid, StepError> {
         let caller = self.caller(Role::Approver, "boss");
         let step = Reject { caller, approval_id, actor: String::new(), note: "no".into() };
         self.store.run(step).await
     }
 
-    pub async fn begin(&self) -> Begun {
+    pub(crate) async fn begin(&self) -> Begun {
         self.store.run(self.begin_step()).await.expect("begin")
     }
 
-    pub fn begin_step(&self) -> Begin {
+    pub(crate) fn begin_step(&self) -> Begin {
         Begin {
             caller: self.agent(),
             session_id: Some(self.session),
@@ -231,18 +235,18 @@ impl Bench {
         }
     }
 
-    pub async fn complete(&self) -> Result<SessionState, StepError> {
+    pub(crate) async fn complete(&self) -> Result<SessionState, StepError> {
         let step =
             Complete { caller: self.agent(), session_id: self.session, accept_unknown: false };
         self.store.run(step).await
     }
 
-    pub async fn savepoint(&self) -> SavepointTaken {
+    pub(crate) async fn savepoint(&self) -> SavepointTaken {
         let step = Savepoint { caller: self.agent(), session_id: self.session, name: "s".into() };
         self.store.run(step).await.expect("a savepoint")
     }
 
-    pub async fn rollback(&self, scope: RollbackScope) -> Result<RollbackReply, StepError> {
+    pub(crate) async fn rollback(&self, scope: RollbackScope) -> Result<RollbackReply, StepError> {
         let step = Rollback {
             caller: self.agent(),
             session_id: self.session,
@@ -255,15 +259,15 @@ impl Bench {
     }
 
     /// One text of one row of the session.
-    pub async fn text(&self, sql: &str) -> String {
+    pub(crate) async fn text(&self, sql: &str) -> String {
         sqlx::query_scalar(sql).bind(self.session).fetch_one(self.db.pool()).await.expect(sql)
     }
 
-    pub async fn session_state(&self) -> String {
+    pub(crate) async fn session_state(&self) -> String {
         self.text("SELECT state::text FROM undolog_sessions WHERE session_id = $1").await
     }
 
-    pub async fn effect_state(&self, effect_id: Uuid) -> String {
+    pub(crate) async fn effect_state(&self, effect_id: Uuid) -> String {
         sqlx::query_scalar("SELECT state::text FROM undolog_effect_log WHERE effect_id = $1")
             .bind(effect_id)
             .fetch_one(self.db.pool())
@@ -271,13 +275,13 @@ impl Bench {
             .expect("the effect")
     }
 
-    pub async fn count(&self, table: &str) -> i64 {
+    pub(crate) async fn count(&self, table: &str) -> i64 {
         let sql = format!("SELECT count(*) FROM {table} WHERE org_id = $1");
         sqlx::query_scalar(&sql).bind(self.org.id).fetch_one(self.db.pool()).await.expect("count")
     }
 
     /// Lets the lease of a grant run out: the engine's service runs, and the grant is old.
-    pub async fn expire(&self, effect_id: Uuid) {
+    pub(crate) async fn expire(&self, effect_id: Uuid) {
         sqlx::query(
             "INSERT INTO undolog_service VALUES ('engine', now(), now() - interval '2 days') \
              ON CONFLICT (service) DO UPDATE SET last_tick_at = now(), \
@@ -296,13 +300,13 @@ impl Bench {
         .expect("an old grant");
     }
 
-    pub async fn check(&self) {
+    pub(crate) async fn check(&self) {
         fold_check(self.db.pool(), self.session).await;
     }
 }
 
 /// The effect of an Execute.
-pub fn executed(reply: &InterceptReply) -> Uuid {
+pub(crate) fn executed(reply: &InterceptReply) -> Uuid {
     match reply {
         InterceptReply::Execute { effect_id: Some(effect_id), .. } => *effect_id,
         other => panic!("no Execute: {other:?}"),
@@ -310,7 +314,7 @@ pub fn executed(reply: &InterceptReply) -> Uuid {
 }
 
 /// The effect and the request of an AwaitingApproval.
-pub fn awaiting(reply: &InterceptReply) -> (Uuid, Uuid) {
+pub(crate) fn awaiting(reply: &InterceptReply) -> (Uuid, Uuid) {
     match reply {
         InterceptReply::AwaitingApproval { effect_id, approval_id } => (*effect_id, *approval_id),
         other => panic!("no AwaitingApproval: {other:?}"),
@@ -318,7 +322,7 @@ pub fn awaiting(reply: &InterceptReply) -> (Uuid, Uuid) {
 }
 
 /// The output of a Replay.
-pub fn replayed(reply: &InterceptReply) -> Value {
+pub(crate) fn replayed(reply: &InterceptReply) -> Value {
     match reply {
         InterceptReply::Replay { result, .. } => {
             serde_json::from_slice(&result.output).expect("JSON")
@@ -329,7 +333,7 @@ pub fn replayed(reply: &InterceptReply) -> Value {
 
 /// Asserts a refusal.
 #[track_caller]
-pub fn refused<T: std::fmt::Debug>(outcome: Result<T, StepError>, reason: Reason) {
+pub(crate) fn refused<T: std::fmt::Debug>(outcome: Result<T, StepError>, reason: Reason) {
     match outcome {
         Err(StepError::Refused(refusal)) => assert_eq!(refusal.reason, reason, "{refusal}"),
         other => panic!("expected {reason}, got {other:?}"),

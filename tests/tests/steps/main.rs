@@ -1,5 +1,5 @@
-//! The engine's steps against a real Postgres, without a server in between: each row of the design's
-//! tables, with `fold(events) == rows` after every scenario.
+//! The engine's steps against a real Postgres, without a server in between: each row of the
+//! design's tables, with `fold(events) == rows` after every scenario.
 
 mod approvals;
 mod bench;

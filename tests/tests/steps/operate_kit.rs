@@ -19,19 +19,19 @@ use crate::{
 };
 
 /// The operator that most tests act as.
-pub const OPERATOR: &str = "olga";
+pub(crate) const OPERATOR: &str = "olga";
 
 impl Bench {
-    pub fn operator(&self) -> Caller {
+    pub(crate) fn operator(&self) -> Caller {
         self.caller(Role::Operator, OPERATOR)
     }
 
     /// The open dead letters, the newest first.
-    pub async fn open_letters(&self) -> Vec<DeadLetterItem> {
+    pub(crate) async fn open_letters(&self) -> Vec<DeadLetterItem> {
         self.letters(false).await
     }
 
-    pub async fn letters(&self, closed: bool) -> Vec<DeadLetterItem> {
+    pub(crate) async fn letters(&self, closed: bool) -> Vec<DeadLetterItem> {
         let filter = DeadLetterFilter { session_id: Some(self.session), ..Default::default() };
         list_dead_letters(&self.store, &self.operator(), &filter, closed, &Paging::default())
             .await
@@ -40,17 +40,20 @@ impl Bench {
     }
 
     /// The only open dead letter.
-    pub async fn the_letter(&self) -> Uuid {
+    pub(crate) async fn the_letter(&self) -> Uuid {
         let letters = self.open_letters().await;
         assert_eq!(letters.len(), 1, "{letters:?}");
         letters[0].dead_letter.dead_letter_id
     }
 
-    pub async fn retry_letter(&self, dead_letter_id: Uuid) -> Result<SessionState, StepError> {
+    pub(crate) async fn retry_letter(
+        &self,
+        dead_letter_id: Uuid,
+    ) -> Result<SessionState, StepError> {
         self.retry_with(dead_letter_id, None, false).await
     }
 
-    pub async fn retry_with(
+    pub(crate) async fn retry_with(
         &self,
         dead_letter_id: Uuid,
         args: Option<&str>,
@@ -61,17 +64,23 @@ impl Bench {
         self.store.run(RetryDeadLetter { caller, dead_letter_id, args, fresh_key, note }).await
     }
 
-    pub async fn skip_letter(&self, dead_letter_id: Uuid) -> Result<SessionState, StepError> {
+    pub(crate) async fn skip_letter(
+        &self,
+        dead_letter_id: Uuid,
+    ) -> Result<SessionState, StepError> {
         let (caller, reason) = (self.operator(), "the customer keeps it".into());
         self.store.run(SkipDeadLetter { caller, dead_letter_id, reason }).await
     }
 
-    pub async fn resolve_letter(&self, dead_letter_id: Uuid) -> Result<SessionState, StepError> {
+    pub(crate) async fn resolve_letter(
+        &self,
+        dead_letter_id: Uuid,
+    ) -> Result<SessionState, StepError> {
         let (caller, note) = (self.operator(), "refunded by hand".into());
         self.store.run(ResolveDeadLetter { caller, dead_letter_id, note }).await
     }
 
-    pub async fn resolve_effect(
+    pub(crate) async fn resolve_effect(
         &self,
         effect_id: Uuid,
         resolve: Resolution,
@@ -82,7 +91,7 @@ impl Bench {
     }
 
     /// How the newest closed dead letter was settled.
-    pub async fn settled_as(&self) -> String {
+    pub(crate) async fn settled_as(&self) -> String {
         self.text(
             "SELECT resolution || ' by ' || closed_by || COALESCE(': ' || note, '') \
              FROM undolog_dead_letters WHERE session_id = $1 AND closed_at IS NOT NULL \
@@ -91,17 +100,17 @@ impl Bench {
         .await
     }
 
-    pub async fn run_sql(&self, sql: &str) {
+    pub(crate) async fn run_sql(&self, sql: &str) {
         crate::walker::run(self.db.pool(), sql).await;
     }
 }
 
-pub fn committed(output: &Value) -> Resolution {
+pub(crate) fn committed(output: &Value) -> Resolution {
     Resolution::Committed { output: output.to_string().into_bytes() }
 }
 
 /// `count` payments whose rollback was halted by the uppermost one, which was refused for good.
-pub async fn halted(bench: &Bench, count: u32) -> Vec<Uuid> {
+pub(crate) async fn halted(bench: &Bench, count: u32) -> Vec<Uuid> {
     let effects = pay(bench, count).await;
     let walker = Walker::start(bench).await;
     let call = Walker::call(walker.step(None).await);
@@ -111,7 +120,7 @@ pub async fn halted(bench: &Bench, count: u32) -> Vec<Uuid> {
 }
 
 /// `count` payments whose compensations were all refused for good, under the policy to go on.
-pub async fn all_failed(bench: &Bench, count: u32) -> Vec<Uuid> {
+pub(crate) async fn all_failed(bench: &Bench, count: u32) -> Vec<Uuid> {
     bench.org.set(bench.db.pool(), "on_dead_letter", "continue").await;
     let effects = pay(bench, count).await;
     let walker = Walker::start(bench).await;
@@ -123,7 +132,7 @@ pub async fn all_failed(bench: &Bench, count: u32) -> Vec<Uuid> {
 }
 
 /// An irreversible call whose outcome nobody knows.
-pub async fn lost_wipe(bench: &Bench, step: u32) -> Uuid {
+pub(crate) async fn lost_wipe(bench: &Bench, step: u32) -> Uuid {
     use crate::bench::{awaiting, executed};
     let (effect, approval) = awaiting(&bench.ask(step, "wipe").await.expect("asked"));
     bench.approve(approval, None).await.expect("approve");
@@ -135,7 +144,7 @@ pub async fn lost_wipe(bench: &Bench, step: u32) -> Uuid {
 }
 
 /// A payment whose outcome nobody knows.
-pub async fn lost_payment(bench: &Bench, step: u32) -> Uuid {
+pub(crate) async fn lost_payment(bench: &Bench, step: u32) -> Uuid {
     bench.continue_on_failure().await;
     bench.run_sql("UPDATE undolog_orgs SET settle_ms = 0").await;
     let effect = bench.grant(step, "pay").await;
@@ -144,7 +153,7 @@ pub async fn lost_payment(bench: &Bench, step: u32) -> Uuid {
 }
 
 /// A late Commit is heard with the session's state, and recorded all the same.
-pub async fn commit_late(bench: &Bench, effect: Uuid) {
+pub(crate) async fn commit_late(bench: &Bench, effect: Uuid) {
     match bench.commit(effect, &json!({"id": "late"})).await {
         Ok(()) => {}
         Err(StepError::Refused(refusal)) => {

@@ -2,7 +2,7 @@
 //! the worker process itself with a real endpoint; `fold(events) == rows` after every scenario.
 
 #[path = "../steps/bench.rs"]
-#[expect(dead_code, unreachable_pub, reason = "the bench serves two test programs")]
+#[expect(dead_code, reason = "the bench serves two test programs")]
 mod bench;
 mod claims;
 mod drains;
