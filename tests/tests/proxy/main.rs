@@ -9,5 +9,6 @@ mod openapi;
 mod pypi;
 mod restart;
 mod sessions;
+mod ticks;
 mod upstream;
 mod wire;
