@@ -240,7 +240,8 @@ fn greet(out: &Out, server: &Server, url: &SecretString, began: Instant) -> Resu
             "http_url": http,
             "proxy_url": proxy,
             "data_dir": data_dir,
-            "database_url": url.expose_secret(),
+            "database_url": without_password(url),
+            "password_file": password_file(server),
             "ready_after_ms": ready_after_ms,
         }));
     }
@@ -251,10 +252,48 @@ fn greet(out: &Out, server: &Server, url: &SecretString, began: Instant) -> Resu
         ("gRPC", grpc.clone()),
         ("metrics", http.map(|url| format!("{url}/metrics")).unwrap_or_default()),
         ("data", data_dir.map(|folder| format!("{folder} (kept)")).unwrap_or_default()),
-        ("database", url.expose_secret().to_owned()),
+        ("database", without_password(url)),
+        ("password", password_file(server).map(|file| format!("in {file}")).unwrap_or_default()),
     ])?;
     out.line("\nTry it, in another terminal:\n")?;
     out.line(format!("  {program} demo --engine-url {grpc}"))?;
     out.line(format!("  {program} sessions list --engine-url {grpc} --org demo"))?;
     out.line("\nCtrl-C stops everything; the next start goes on with the same data.")
+}
+
+/// The database's URL as it may stand on a screen.
+fn without_password(url: &SecretString) -> String {
+    let text = url.expose_secret();
+    let Some((scheme, rest)) = text.split_once("://") else { return String::new() };
+    // A password can stand before the host, or among the parameters.
+    let (address, _) = rest.split_once('?').unwrap_or((rest, ""));
+    match address.rsplit_once('@') {
+        Some((login, host)) => {
+            let user = login.split_once(':').map_or(login, |(user, _)| user);
+            format!("{scheme}://{user}@{host}")
+        }
+        None => format!("{scheme}://{address}"),
+    }
+}
+
+/// Where the private server's password is kept, readable for its owner only.
+fn password_file(server: &Server) -> Option<String> {
+    server.data_dir.as_ref().map(|folder| folder.join("password").display().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_password_reaches_the_screen() {
+        for (url, shown) in [
+            ("postgres://me:s3cret@host:5432/db", "postgres://me@host:5432/db"),
+            ("postgres://me:s3@cret@host/db?password=s3cret", "postgres://me@host/db"),
+            ("postgres://host/db", "postgres://host/db"),
+            ("no url s3cret", ""),
+        ] {
+            assert_eq!(without_password(&SecretString::from(url)), shown);
+        }
+    }
 }
