@@ -36,7 +36,7 @@ async fn a_session_outlives_an_outage_of_the_proxy_that_it_was_begun_through() {
     let direct = bench.world.agent().await;
     bench.proxy.process.kill9();
     pass_without_proxies(&mut bench, Duration::from_secs(600)).await;
-    // The agent that asked the engine itself was silent for too long; the other one could not speak.
+    // The agent that asked the engine itself was silent too long; the other one could not speak.
     direct.wait_state("compensated", SOON).await;
     bench.proxy.start_again().await;
     let resumed = "SELECT resumed_at > clock_timestamp() - interval '1 minute'
