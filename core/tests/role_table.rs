@@ -44,6 +44,7 @@ const READS: &[Rpc] = &[
     Rpc::WatchApproval,
 ];
 const CALLS: &[Rpc] = &[Rpc::Intercept, Rpc::Commit, Rpc::Fail, Rpc::Heartbeat];
+const PROXY: &[Rpc] = &[Rpc::Tick, Rpc::ListApproved];
 const DECISIONS: &[Rpc] = &[Rpc::Approve, Rpc::Reject];
 const ENDINGS: &[Rpc] = &[Rpc::Complete, Rpc::FailSession, Rpc::Rollback];
 const OPEN_ENDS: &[Rpc] =
@@ -65,7 +66,7 @@ const OWN: &[Rpc] = &[Rpc::Begin, Rpc::Savepoint, Rpc::RegisterTool];
 fn every_cell() {
     let table: [(Role, Vec<&[Rpc]>); 4] = [
         (Role::Agent, vec![READS, CALLS, ENDINGS, OWN]),
-        (Role::Executor, vec![CALLS]),
+        (Role::Executor, vec![CALLS, PROXY]),
         (Role::Approver, vec![READS, DECISIONS, OPEN_ENDS, REVOKE]),
         (Role::Operator, vec![READS, ENDINGS, OPEN_ENDS, REVOKE, SETTLE]),
     ];
