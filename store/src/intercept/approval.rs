@@ -12,7 +12,7 @@ use uuid::Uuid;
 use super::{Intercept, InterceptReply, call::JudgedTool, find::Known, reply};
 use crate::{
     approvals::{self, ApprovalRow},
-    effects::EffectRow,
+    effects::{self, EffectRow},
     error::{Decided, StepError},
     payload,
     session::LockedSession,
@@ -160,7 +160,7 @@ impl Intercept {
             )));
         }
         self.grant(session, &mut effect, tool)?;
-        self.save_effect(tx, &effect).await?;
+        effects::save(tx, &effect).await?;
         approval.spend(tx, session, &self.input.caller.principal).await?;
         Ok(Ok(reply::execute(&effect, edited)))
     }

@@ -5,7 +5,13 @@ use undolog_core::state::EffectEvent;
 use uuid::Uuid;
 
 use super::{Intercept, InterceptReply, call::JudgedTool, reply};
-use crate::{effects::EffectRow, error::StepError, session::LockedSession, tenant::Tenant, undo};
+use crate::{
+    effects::{self, EffectRow},
+    error::StepError,
+    session::LockedSession,
+    tenant::Tenant,
+    undo,
+};
 
 impl Intercept {
     /// Moves the earlier attempt aside and grants, or asks for, the next one.
@@ -46,7 +52,7 @@ impl Intercept {
             next.asked_position = Some(session.next_position());
             next.approval_request_id = Some(Uuid::now_v7());
             next.apply(session, EffectEvent::Retried, actor, json!({}))?;
-            self.save_effect(tx, &next).await?;
+            effects::save(tx, &next).await?;
             self.request(tx, session, &next, tool).await?;
             return reply::awaiting(&next);
         }
@@ -55,7 +61,7 @@ impl Intercept {
         }
         next.apply(session, EffectEvent::Retried, actor, json!({"position": next.position}))?;
         self.grant(session, &mut next, tool)?;
-        self.save_effect(tx, &next).await?;
+        effects::save(tx, &next).await?;
         match (old_entry, chosen) {
             // The entry's key is the effect's: whichever attempt took place, one undo covers it.
             (Some(mut entry), None) => {

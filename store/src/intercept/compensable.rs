@@ -16,7 +16,7 @@ use super::{
     DescriptorInput, Intercept, InterceptReply, StepRef, call::JudgedTool, find::Known, reply,
 };
 use crate::{
-    effects::{self, EffectRow},
+    effects::EffectRow,
     error::StepError,
     payload,
     registry::{self, CompensationBundle},
@@ -317,15 +317,6 @@ impl Intercept {
     ) -> Result<InterceptReply, StepError> {
         let approved = self.edited_args(tx, session, effect).await?;
         Ok(reply::execute(effect, approved))
-    }
-
-    /// Writes an effect that a decision changed.
-    pub(super) async fn save_effect(
-        &self,
-        tx: &mut Tenant,
-        effect: &EffectRow,
-    ) -> Result<(), StepError> {
-        effects::save(tx, effect).await
     }
 }
 

@@ -8,11 +8,12 @@ use undolog_core::{
 use uuid::Uuid;
 
 use super::{
-    Fail, attempt_of, effect_of,
+    Fail, attempt_of,
     evidence::{self, Evidence},
     heard,
 };
 use crate::{
+    effects,
     error::{Decided, StepError},
     intercept::StoredResult,
     payload,
@@ -62,7 +63,7 @@ impl Step for Commit {
         })?;
         let mut session = LockedSession::require(tx, self.session_id, &self.caller).await?;
         session.touched_by(&self.caller);
-        let effect = effect_of(tx, &session, self.effect_id).await?;
+        let effect = effects::require(tx, &session, self.effect_id).await?;
         upstream::check_executor(tx, &self.caller, Some(&effect)).await?;
         let attempt = attempt_of(&effect, self.attempt)?;
         let evidence = Evidence {

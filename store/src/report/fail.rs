@@ -10,7 +10,7 @@ use undolog_core::{
 };
 use uuid::Uuid;
 
-use super::{attempt_of, effect_of, heard, late};
+use super::{attempt_of, heard, late};
 use crate::{
     dead_letters,
     effects::{self, EffectRow},
@@ -56,7 +56,7 @@ impl Step for Fail {
         }
         let mut session = LockedSession::require(tx, self.session_id, &self.caller).await?;
         session.touched_by(&self.caller);
-        let mut effect = effect_of(tx, &session, self.effect_id).await?;
+        let mut effect = effects::require(tx, &session, self.effect_id).await?;
         upstream::check_executor(tx, &self.caller, Some(&effect)).await?;
         let attempt = attempt_of(&effect, self.attempt)?;
         let mut entry = undo::of_attempt(tx, effect.effect_id, attempt).await?;

@@ -8,14 +8,8 @@ pub(crate) mod late;
 pub use commit::Commit;
 pub use fail::Fail;
 use undolog_core::reason::{Reason, Refusal};
-use uuid::Uuid;
 
-use crate::{
-    effects::{self, EffectRow},
-    error::StepError,
-    session::LockedSession,
-    tenant::Tenant,
-};
+use crate::{effects::EffectRow, error::StepError, session::LockedSession};
 
 /// The attempt that a report names: 0 means the newest. A later one than the newest was never
 /// granted.
@@ -29,15 +23,6 @@ fn attempt_of(effect: &EffectRow, named: u32) -> Result<i32, StepError> {
             .with("attempt", effect.attempt)
             .into()),
     }
-}
-
-/// Reads the effect of a report.
-async fn effect_of(
-    tx: &mut Tenant,
-    session: &LockedSession,
-    effect_id: Uuid,
-) -> Result<EffectRow, StepError> {
-    effects::require(tx, session, effect_id).await
 }
 
 /// The refusal that a report hears although it was recorded.
