@@ -4,6 +4,7 @@ import asyncio
 import datetime as dt
 import itertools
 import logging
+import random
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
@@ -245,6 +246,38 @@ async def test_a_stop_cancels_the_body(fake, session):
     assert fake.bodies("/fail")[0]["effect"] == "unknown"
     # The task itself goes on as if it had not been cancelled.
     await asyncio.sleep(0)
+
+
+async def test_a_stop_cancels_the_body_of_a_task_that_swallowed_a_cancellation(fake, session):
+    @tool()
+    async def slow():
+        fake.stop = True
+        await asyncio.sleep(5)
+
+    async def agent():
+        try:
+            await asyncio.sleep(5)
+        except asyncio.CancelledError:
+            with pytest.raises(StoppedError):
+                await slow(_session=session)
+            return "goes on"
+
+    task = asyncio.create_task(agent())
+    await asyncio.sleep(0)
+    task.cancel()
+    assert await task == "goes on"
+
+
+def test_retries_leave_the_shared_random_numbers_alone(fake, client, quick):
+    @tool()
+    def send():
+        return 5
+
+    fake.fail_next("/mcp", "drop", "drop")
+    random.seed(7)
+    before = random.getstate()
+    assert send(_session=UndoLogSession("acme", client=client)) == 5
+    assert random.getstate() == before
 
 
 # ------------------------------------------------------------------------ many at once

@@ -32,7 +32,7 @@ def stop_requested() -> bool:
 class Grant:
     """One call that runs now."""
 
-    __slots__ = ("_loop", "_task", "attempt", "effect_id", "stop_requested")
+    __slots__ = ("_cancelling", "_loop", "_task", "attempt", "effect_id", "stop_requested")
 
     def __init__(self, effect_id: str, attempt: int) -> None:
         self.effect_id = effect_id
@@ -40,6 +40,7 @@ class Grant:
         self.stop_requested = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[Any] | None = None
+        self._cancelling = 0
 
     @contextmanager
     def current(self) -> Iterator[None]:
@@ -55,6 +56,8 @@ class Grant:
         """While inside, a stop cancels the running task."""
         self._loop = asyncio.get_running_loop()
         self._task = asyncio.current_task()
+        # Not zero when some code before has swallowed a cancellation without taking it back.
+        self._cancelling = int(getattr(self._task, "cancelling", int)())
         token = _grant.set(self)
         try:
             yield
@@ -85,7 +88,7 @@ class Grant:
             return False
         task = asyncio.current_task()
         uncancel = getattr(task, "uncancel", None)
-        return uncancel is None or int(uncancel()) == 0
+        return uncancel is None or int(uncancel()) <= self._cancelling
 
 
 class _Beat:

@@ -19,6 +19,9 @@ TIMEOUT_SECONDS = 30.0
 RETRY_DELAYS = (0.1, 0.3, 0.8)
 RETRY_AFTER_MAX = 5.0
 
+# Our own: an agent may have seeded the shared one, and reports are retried on other threads.
+_jitter = random.Random()
+
 
 class HttpWire:
     """Sends with the caller's own HTTP clients, or with clients made on first use.
@@ -153,7 +156,7 @@ def exchange(
         if delay is None:
             raise fault from cause
         asked = min(fault.retry_after or 0.0, RETRY_AFTER_MAX)
-        yield Pause(max(asked, delay * random.uniform(0.5, 1.0)))
+        yield Pause(max(asked, delay * _jitter.uniform(0.5, 1.0)))
 
 
 def _object(response: httpx.Response) -> dict[str, Any]:

@@ -1,0 +1,85 @@
+#!/usr/bin/env bash
+# Checks the Python SDK as it is installed: types, style, and its tests against the program that was
+# built here, with the machine's Python and, where there is one, with the oldest that is supported.
+# Arguments go to pytest: scripts/sdk.sh [pytest's arguments]
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. scripts/setup.sh
+
+need_rust
+need_postgres
+need_python
+oldest=3.10
+
+# The first Python that runs and is of this version: on the PATH, else of a version manager.
+python_of() {
+    local candidate
+    for candidate in "python$1" "${PYENV_ROOT:-$HOME/.pyenv}/versions/$1".*/bin/python; do
+        if "$candidate" -c "import ensurepip, sys, venv
+sys.exit(sys.version_info[:2] != tuple(map(int, '$1'.split('.'))))" 2>/dev/null; then
+            printf '%s' "$candidate"
+            return
+        fi
+    done
+}
+
+# An environment with what the tests need, and in it the package as it would be published.
+install() {
+    local python="$1" version stamp
+    version="$("$python" -c 'import platform; print(platform.python_version())')"
+    stamp="$(sha256sum sdk/python/pyproject.toml | cut -c 1-12)"
+    environment="target/undolog-sdk-$version-$stamp"
+    if [ ! -e "$environment/finished" ]; then
+        say "installing what the SDK's tests need, Python $version"
+        rm -rf "$environment"
+        "$python" -m venv "$environment"
+        "$environment/bin/pip" install --quiet --disable-pip-version-check hatchling \
+            'sdk/python[dev]'
+        touch "$environment/finished"
+    fi
+    "$environment/bin/pip" install --quiet --disable-pip-version-check --no-build-isolation \
+        --no-deps --force-reinstall ./sdk/python
+}
+
+summaries=()
+failed=0
+check() {
+    local python="$1" title log environment
+    shift
+    title="SDK, $("$python" --version)"
+    install "$python"
+    environment="$PWD/$environment"
+    say "$title"
+    log="$(mktemp)"
+    (
+        set +e
+        status=0
+        "$environment/bin/python" tests/vectors/generate.py --check || status=1
+        cd sdk/python
+        "$environment/bin/mypy" || status=1
+        "$environment/bin/ruff" check . || status=1
+        "$environment/bin/ruff" format --check . || status=1
+        UNDOLOG_REQUIRED=1 "$environment/bin/pytest" -q "$@" || status=1
+        exit "$status"
+    ) 2>&1 | tee "$log" || failed=1
+    summaries+=("$title: $(grep -E '(passed|failed|error).* in [0-9.]+s' "$log" | tail -n 1)")
+    rm -f "$log"
+}
+
+cargo build --locked --bin undolog
+export UNDOLOG_BIN="$PWD/target/debug/undolog"
+python="$(command -v python3)"
+"$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
+    || fail "Python $oldest or newer is needed"
+check "$python" "$@"
+other="$(python_of "$oldest")"
+if "$python" -c "import sys; sys.exit('%d.%d' % sys.version_info[:2] == '$oldest')"; then
+    if [ -n "$other" ]; then
+        check "$other" "$@"
+    else
+        summaries+=("SDK, Python $oldest: left out, this machine has none")
+    fi
+fi
+printf '%s\n' "${summaries[@]}"
+[ "$failed" = 0 ] && echo "the SDK's checks passed" || echo "the SDK's checks FAILED"
+exit "$failed"
