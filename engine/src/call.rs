@@ -23,6 +23,7 @@ use crate::{
     hub::Hub,
     options::DevMode,
     status,
+    together::Gathered,
 };
 
 /// Who acts in development without a key.
@@ -34,6 +35,8 @@ const VIA: &str = "x-undolog-via";
 const SESSION_HEADER: &str = "x-undolog-session-id";
 /// Event streams that one engine serves at once.
 const STREAMS_MAX: usize = 256;
+/// Replays that one engine serves at once. Each holds one part of its answer in memory.
+const REPLAYS_MAX: usize = 256;
 /// Callers that one engine lets watch approval requests at once. They cost memory and nothing else.
 const WATCHERS_MAX: usize = 4_096;
 
@@ -43,8 +46,10 @@ pub(crate) struct Engine {
     pub(crate) store: Store,
     pub(crate) hub: Arc<Hub>,
     pub(crate) bells: Arc<Bells>,
+    pub(crate) gathered: Arc<Gathered>,
     pub(crate) stop: CancellationToken,
     pub(crate) streams: Arc<Semaphore>,
+    pub(crate) replays: Arc<Semaphore>,
     pub(crate) watchers: Arc<Semaphore>,
     dev: Option<DevMode>,
     dev_orgs: Mutex<HashMap<String, Uuid>>,
@@ -72,8 +77,10 @@ impl Engine {
             store,
             hub: Arc::default(),
             bells: Arc::default(),
+            gathered: Arc::default(),
             stop,
             streams: Arc::new(Semaphore::new(STREAMS_MAX)),
+            replays: Arc::new(Semaphore::new(REPLAYS_MAX)),
             watchers: Arc::new(Semaphore::new(WATCHERS_MAX)),
             dev,
             dev_orgs: Mutex::default(),
@@ -138,13 +145,29 @@ impl Engine {
         self.store.run(step).await.map_err(|error| status::of_error(&error))
     }
 
-    /// Reads in a task of its own: a caller that goes away must not cost a connection.
+    /// Reads in a task of its own, in its turn: a caller that goes away must not cost a connection.
     pub(crate) async fn read<F, T>(&self, reading: F) -> Result<T, Status>
     where
         F: Future<Output = Result<T, StepError>> + Send + 'static,
         T: Send + 'static,
     {
-        let answered = tokio::spawn(reading).await.unwrap_or(Err(StepError::Interrupted));
+        let turn = self.store.reading_turn().await.map_err(|error| status::of_error(&error))?;
+        let reading = Box::pin(reading);
+        self.detached(async move {
+            let answered = reading.await;
+            turn.end(!answered.as_ref().is_err_and(StepError::is_unavailable));
+            answered
+        })
+        .await
+    }
+
+    /// Does what takes many steps in a task of its own: a caller that goes away stops nothing.
+    pub(crate) async fn detached<F, T>(&self, work: F) -> Result<T, Status>
+    where
+        F: Future<Output = Result<T, StepError>> + Send + 'static,
+        T: Send + 'static,
+    {
+        let answered = tokio::spawn(work).await.unwrap_or(Err(StepError::Interrupted));
         answered.map_err(|error| status::of_error(&error))
     }
 }

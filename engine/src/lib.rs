@@ -18,6 +18,7 @@ mod server;
 mod status;
 mod telemetry;
 mod tick;
+mod together;
 
 pub use options::{DevMode, EngineError, EngineOptions};
 pub use server::{RunningEngine, serve};

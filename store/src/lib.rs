@@ -35,6 +35,7 @@ pub mod sweeps;
 pub mod tenant;
 pub mod testkit;
 pub mod ticket;
+pub mod turns;
 pub mod undo;
 pub mod upstream;
 pub mod walk;

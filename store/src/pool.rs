@@ -5,7 +5,12 @@ use std::{str::FromStr as _, sync::Arc, time::Duration};
 use secrecy::{ExposeSecret as _, SecretString};
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
 
-use crate::{error::StepError, registry::RegistryCache, step::Step};
+use crate::{
+    error::StepError,
+    registry::RegistryCache,
+    step::Step,
+    turns::{Turn, Turns},
+};
 
 /// How to reach Postgres.
 #[derive(Debug, Clone)]
@@ -43,6 +48,8 @@ impl StoreOptions {
 pub struct Store {
     pool: PgPool,
     registry: Arc<RegistryCache>,
+    steps: Turns,
+    reads: Turns,
 }
 
 impl Store {
@@ -54,7 +61,9 @@ impl Store {
             .test_before_acquire(false)
             .connect_with(connect_options(options)?)
             .await?;
-        Ok(Self { pool, registry: Arc::default() })
+        let patience = Duration::from_millis(options.acquire_timeout_ms);
+        let turns = || Turns::new(options.connections_max, patience);
+        Ok(Self { pool, registry: Arc::default(), steps: turns(), reads: turns() })
     }
 
     /// The pool, for this crate's readers and for the queue library.
@@ -68,13 +77,46 @@ impl Store {
     }
 
     /// Runs one step to its end in a task of its own and answers what it decided. A caller that is
-    /// dropped meanwhile does not interrupt it.
+    /// dropped while it waits for its turn leaves the queue and nothing happens; one that is dropped
+    /// later does not interrupt the step.
+    ///
+    /// # Errors
+    /// The step's own.
     pub async fn run<S: Step>(&self, step: S) -> Result<S::Reply, StepError> {
+        self.run_in(self.turn().await?, step).await
+    }
+
+    /// Waits for a step's turn, for whoever decides only then what is asked.
+    ///
+    /// # Errors
+    /// The database does not answer anybody.
+    pub async fn turn(&self) -> Result<Turn, StepError> {
+        self.steps.wait().await
+    }
+
+    /// Waits for a reader's turn. Readers queue beside the steps, so that neither starves the other.
+    ///
+    /// # Errors
+    /// The database does not answer anybody.
+    pub async fn reading_turn(&self) -> Result<Turn, StepError> {
+        self.reads.wait().await
+    }
+
+    /// Runs one step in a turn that was waited for.
+    ///
+    /// # Errors
+    /// The step's own.
+    pub async fn run_in<S: Step>(&self, turn: Turn, step: S) -> Result<S::Reply, StepError> {
         let store = self.clone();
+        let running = async move {
+            let decided = crate::step::run(&store, &step).await;
+            turn.end(!decided.as_ref().is_err_and(StepError::is_unavailable));
+            decided
+        };
         if !crate::guard!("step.detached") {
-            return crate::step::run(&store, &step).await?.map_err(StepError::Refused);
+            return Box::pin(running).await?.map_err(StepError::Refused);
         }
-        let task = tokio::spawn(async move { crate::step::run(&store, &step).await });
+        let task = tokio::spawn(running);
         task.await.unwrap_or(Err(StepError::Interrupted))?.map_err(StepError::Refused)
     }
 

@@ -22,6 +22,7 @@ use crate::{
     convert::{given, id, invalid, timestamp, uuid},
     hub::Until,
     status,
+    together::{Answer, Denied},
 };
 
 /// How soon a call is tried again that met another one, when nothing says which effect it was.
@@ -34,14 +35,14 @@ pub(super) async fn run(
     let (org_id, session_id) = (call.caller.org_id, session_of(&call)?);
     let wait_ends = wait_ends(&call);
     let step = step(call).map_err(|error| status::of_error(&error))?;
+    let mut answer: Answer = engine.store.run(step.clone()).await.map_err(Denied::from);
     loop {
-        let answer = engine.store.run(step.clone()).await;
         engine.bells.ring(&[org_id, session_id]);
         let waits_for = match &answer {
             Ok(InterceptReply::AwaitingApproval { effect_id, .. }) => {
                 Some((Some(*effect_id), Until::Decided))
             }
-            Err(StepError::Refused(refusal)) if refusal.reason == Reason::InProgress => {
+            Err(Denied::Refused(refusal)) if refusal.reason == Reason::InProgress => {
                 Some((effect_of(refusal), Until::GrantEnds))
             }
             _ => None,
@@ -50,30 +51,39 @@ pub(super) async fn run(
         let may_wait = !engine.stop.is_cancelled();
         let patient = wait_ends.filter(|ends| may_wait && *ends > Instant::now());
         let (Some(ends), Some((effect_id, until))) = (patient, waits_for) else {
-            return answer.map(response).map_err(|error| status::of_error(&error));
+            return answer.map(response).map_err(Status::from);
         };
         // A caller that goes away ends this wait with its request: nothing is granted to it.
-        wait(engine, org_id, effect_id, until, ends).await;
+        if !wait(engine, org_id, effect_id, until, ends).await {
+            // Nothing changed. Asking again would only tell the same, and all who came together
+            // lose their patience together.
+            return answer.map(response).map_err(Status::from);
+        }
+        answer = match effect_id {
+            Some(effect_id) => engine.gathered.ask(&engine.store, effect_id, step.clone()).await,
+            None => engine.store.run(step.clone()).await.map_err(Denied::from),
+        };
     }
 }
 
-/// Waits for the effect's next change, or until the caller's patience ends.
+/// Waits for the effect's next change, or until the caller's patience ends. Tells whether there is
+/// a reason to ask again.
 async fn wait(
     engine: &Arc<Engine>,
     org_id: Uuid,
     effect_id: Option<Uuid>,
     until: Until,
     ends: Instant,
-) {
+) -> bool {
     let Some(effect_id) = effect_id else {
         tokio::time::sleep_until(ends.min(Instant::now() + TRY_AGAIN)).await;
-        return;
+        return true;
     };
     let waiting = engine.hub.wait(org_id, effect_id, until);
     tokio::select! {
-        () = waiting.changed() => {}
-        () = tokio::time::sleep_until(ends) => {}
-        () = engine.stop.cancelled() => {}
+        () = waiting.changed() => true,
+        () = tokio::time::sleep_until(ends) => false,
+        () = engine.stop.cancelled() => false,
     }
 }
 

@@ -53,6 +53,8 @@ pub struct Intercept {
     pub(super) args: Node,
     pub(super) canonical: String,
     pub(super) supplied: Option<Signature>,
+    /// Callers that are told what this one is told, this one included.
+    pub(super) served: i16,
 }
 
 impl Intercept {
@@ -92,7 +94,7 @@ impl Intercept {
             .map_err(|error| StepError::refuse(Reason::ArgsInvalid, error.to_string()))?;
         let canonical = canonical(&args);
         let supplied = check_step(&input.step)?;
-        Ok(Self { input, args, canonical, supplied })
+        Ok(Self { input, args, canonical, supplied, served: 1 })
     }
 
     /// What tells this caller's grant from another one's. A call that proxies run is asked for

@@ -6,8 +6,10 @@ mod call;
 mod compensable;
 mod find;
 mod reply;
+mod together;
 
 use chrono::{DateTime, Utc};
+use serde_json::json;
 use undolog_core::{
     Tier,
     intercept::{Context, Decision, Found, decide},
@@ -30,6 +32,7 @@ use crate::{
 };
 pub use call::{Intercept, InterceptInput};
 use find::Known;
+pub use together::{Answers, Share, Together};
 
 /// How a call names its place in the session.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,7 +49,7 @@ pub enum StepRef {
 }
 
 /// The compensation that a request names.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DescriptorInput {
     /// The function's name; empty: the registry's binding.
     pub fn_name: String,
@@ -334,9 +337,9 @@ impl Intercept {
             session,
             EffectEvent::Replayed,
             &self.input.caller.principal,
-            serde_json::json!({}),
+            if self.served > 1 { json!({"callers": self.served}) } else { json!({}) },
         )?;
-        effect.replay_count = effect.replay_count.saturating_add(1);
+        effect.replay_count = effect.replay_count.saturating_add(self.served);
         effect.last_replayed_at = Some(session.t());
         effects::save(tx, &effect).await?;
         reply::replay(&effect)

@@ -12,9 +12,8 @@ use undolog_tests::{World, eventually, within};
 use crate::approvals::waiting;
 use crate::humans::{approve, asked, count, reject, revoke, tools, waits, wire};
 
-/// Callers that watch the approval, and callers that wait with their call.
-const WATCHERS: usize = 800;
-const CALLERS: usize = 200;
+/// Those who wait.
+const WAITERS: usize = 1_000;
 /// What all of them together may cost in memory.
 const MEMORY_KIB_MAX: u64 = 20 * 1024;
 
@@ -45,6 +44,19 @@ fn memory_kib(pid: u32) -> u64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_thousand_waiters_hold_no_connection_and_all_hear_the_decision() {
+    let figures = a_crowd_waits(WAITERS / 2).await;
+    println!("{figures}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_thousand_callers_wait_with_one_call_and_one_of_them_runs_it() {
+    let figures = a_crowd_waits(WAITERS).await;
+    println!("{figures}");
+}
+
+/// So many wait with their call, and the others watch its approval. Answers what it cost.
+async fn a_crowd_waits(callers: usize) -> String {
+    let watchers = WAITERS - callers;
     let world = World::start().await;
     tools(&world).await;
     let boss = world.client("approver", "boss").await;
@@ -65,54 +77,86 @@ async fn a_thousand_waiters_hold_no_connection_and_all_hear_the_decision() {
     }
     let pid = world.engines[0].process.id();
     let before = memory_kib(pid);
+    let began = std::time::Instant::now();
 
-    let watchers = (0..WATCHERS).map(|n| {
+    let watching = (0..watchers).map(|n| {
         let (client, approval) = (clients[n % clients.len()].clone(), approval.clone());
         tokio::spawn(async move { watched(&client, &approval).await })
     });
-    let watchers: Vec<_> = watchers.collect();
-    let callers = (0..CALLERS).map(|n| {
+    let watching: Vec<_> = watching.collect();
+    let calling = (0..callers).map(|n| {
         let agent = of(&clients[n % clients.len()], &world, &agent);
         let request = request.clone();
-        tokio::spawn(async move {
-            match agent.ask(request).await.expect("an answer") {
-                Outcome::Execute(granted) => {
-                    agent.commit(&granted.effect_id, &json!({"sent": true})).await.unwrap();
-                    true
-                }
-                Outcome::Replay(_) => false,
-                Outcome::AwaitingApproval(_) => panic!("the decision was not heard"),
-            }
-        })
+        tokio::spawn(asks(agent, request))
     });
-    let callers: Vec<_> = callers.collect();
-    waiting(&world, WATCHERS + CALLERS).await;
-
+    let calling: Vec<_> = calling.collect();
+    waiting(&world, WAITERS).await;
+    let all_wait = began.elapsed();
     let after = memory_kib(pid);
-    println!("1,000 waiters: {before} KiB before, {after} KiB while they wait");
     assert!(after <= before + MEMORY_KIB_MAX, "{before} KiB before, {after} KiB now");
-    // The pool's eight and the one that listens; none of them is in a transaction.
-    let held = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
-        AND application_name LIKE '%engine%'";
-    eventually("the engine's connections are idle", || async {
-        let open = count(&world, &format!("{held} AND state <> 'idle'")).await;
-        if open <= 1 { Ok(()) } else { Err(open) }
-    })
-    .await;
-    let connections = count(&world, held).await;
-    println!("connections of the engine: {connections}");
+    let connections = idle_connections(&world).await;
     assert!(connections <= 9, "{connections} connections");
 
+    let began = std::time::Instant::now();
     approve(&boss, &approval).await.unwrap();
-    let ran = join_all(callers).await.into_iter().filter(|ran| *ran.as_ref().unwrap()).count();
-    assert_eq!(ran, 1);
-    for states in join_all(watchers).await {
+    let mut heard = std::collections::BTreeMap::<String, usize>::new();
+    for answer in join_all(calling).await {
+        *heard.entry(answer.expect("no panic")).or_default() += 1;
+    }
+    let all_answered = began.elapsed();
+    let expected = [("executed".to_owned(), 1), ("replayed".to_owned(), callers - 1)];
+    assert_eq!(heard, expected.into());
+    let (told, steps) = replays(&world).await;
+    assert_eq!(told, i64::try_from(callers - 1).unwrap(), "each is counted");
+    assert!(steps <= told / 5, "{steps} steps for {told} callers that were woken together");
+    for states in join_all(watching).await {
         let states = states.expect("no panic");
         assert_eq!(states[0], "pending/pending");
         let last = states.last().unwrap();
         assert!(last.starts_with("approved/"), "{states:?}");
     }
     waiting(&world, 0).await;
+    format!(
+        "{watchers} watchers and {callers} callers: all wait after {all_wait:?}; {before} KiB before, \
+         {after} KiB while they wait; {connections} connections; after the decision all calls are \
+         answered in {all_answered:?}, {told} replays in {steps} steps"
+    )
+}
+
+/// Asks, and reports what was granted.
+async fn asks(agent: Agent, request: InterceptRequest) -> String {
+    match agent.ask(request).await {
+        Ok(Outcome::Execute(granted)) => {
+            agent.commit(&granted.effect_id, &json!({"sent": true})).await.unwrap();
+            "executed".to_owned()
+        }
+        Ok(Outcome::Replay(_)) => "replayed".to_owned(),
+        Ok(Outcome::AwaitingApproval(_)) => "not heard".to_owned(),
+        Err(refused) => format!("{refused:?}"),
+    }
+}
+
+/// The engine's connections: the pool's eight and the one that listens, none in a transaction.
+async fn idle_connections(world: &World) -> i64 {
+    let held = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+        AND application_name LIKE '%engine%'";
+    eventually("the engine's connections are idle", || async {
+        let open = count(world, &format!("{held} AND state <> 'idle'")).await;
+        if open <= 1 { Ok(()) } else { Err(open) }
+    })
+    .await;
+    count(world, held).await
+}
+
+/// How often the one result was served, and by how many steps.
+async fn replays(world: &World) -> (i64, i64) {
+    sqlx::query_as(
+        "SELECT (SELECT sum(replay_count) FROM undolog_effect_log)::int8, \
+           (SELECT count(*) FROM undolog_effect_events WHERE kind = 'replayed')",
+    )
+    .fetch_one(world.pool())
+    .await
+    .expect("read the replays")
 }
 
 fn of(client: &Client, world: &World, agent: &Agent) -> Agent {

@@ -1,9 +1,10 @@
 //! Waiting calls: one wins, the others hear the same result, and a caller that left gets nothing.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use futures::future::join_all;
 use serde_json::json;
+use tokio::sync::Barrier;
 use undolog_proto::v1::{self, InterceptRequest, intercept_response::Outcome};
 use undolog_tests::eventually;
 use uuid::Uuid;
@@ -85,6 +86,52 @@ async fn a_wait_for_approval_ends_with_the_decision() {
     approver.engine().approve(request).await.expect("approve");
     let outcome = patient.await.expect("no panic").expect("an answer");
     assert!(matches!(outcome, Outcome::Execute(_)), "{outcome:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_callers_served_together_those_with_the_token_of_the_grant_hear_of_it() {
+    let bench = Bench::start().await;
+    let admin = bench.admin().await;
+    bench.tools(&admin).await;
+    let agent = bench.agent().await;
+    let session = Uuid::new_v4();
+    let asked = ask(&agent, call(session, 1, "wipe", &json!({}))).await.expect("asked");
+    let Outcome::AwaitingApproval(asked) = asked else { panic!("{asked:?}") };
+    // Each logical call was sent twice: its first answer got lost.
+    let both = Arc::new(Barrier::new(2));
+    let calls = (0..12).map(|n| {
+        let (agent, both) = (agent.clone(), Arc::clone(&both));
+        tokio::spawn(async move {
+            let token = format!("token-{}", n / 2);
+            let request = call(session, 1, "wipe", &json!({}));
+            let request = InterceptRequest { grant_token: token.clone(), ..waiting(request) };
+            match ask(&agent, request).await.expect("an answer") {
+                Outcome::Execute(granted) => {
+                    // Nobody reports before both have heard.
+                    let _ = tokio::time::timeout(Duration::from_secs(10), both.wait()).await;
+                    commit(&agent, session, &granted.effect_id, &json!({"id": 7})).await.unwrap();
+                    Some((token, granted.attempt))
+                }
+                Outcome::Replay(_) => None,
+                other => panic!("{other:?}"),
+            }
+        })
+    });
+    let calls: Vec<_> = calls.collect();
+    let metrics = || async {
+        let text = undolog_tests::http_get(format!("http://{}/metrics", bench.http)).await;
+        let text = text.expect("metrics").text().await.expect("text");
+        let are_waiting = text.lines().any(|line| line == "undolog_waiting_calls 12");
+        if are_waiting { Ok(()) } else { Err("not all wait") }
+    };
+    eventually("the calls wait", metrics).await;
+    let approver = bench.client("approver", "ann").await;
+    let request = v1::ApproveRequest { approval_id: asked.approval_id, ..Default::default() };
+    approver.engine().approve(request).await.expect("approve");
+    let answers = join_all(calls).await.into_iter().filter_map(|answer| answer.expect("no panic"));
+    let granted: Vec<(String, u32)> = answers.collect();
+    assert_eq!(granted.len(), 2, "{granted:?}");
+    assert_eq!(granted[0], granted[1]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -19,6 +19,6 @@ pub(super) async fn run(
     let (store, note, dry_run) = (engine.store.clone(), request.note, request.dry_run);
     let settling = async move { resolve_all(&store, &call.caller, &filter, note, dry_run).await };
     // A caller that goes away does not leave half of them: the work goes on in its own task.
-    let changed = engine.read(settling).await?;
+    let changed = engine.detached(settling).await?;
     Ok(filter::changed(engine, org_id, changed))
 }

@@ -16,6 +16,6 @@ pub(super) async fn run(
     _call: Call<v1::TickRequest>,
 ) -> Result<v1::TickResponse, Status> {
     let store = engine.store.clone();
-    engine.read(async move { service::tick(&store, SERVICE).await }).await?;
+    engine.detached(async move { service::tick(&store, SERVICE).await }).await?;
     Ok(v1::TickResponse {})
 }
