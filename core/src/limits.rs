@@ -103,3 +103,5 @@ pub const RETRY_AFTER_MS: u64 = 1_000;
 pub const NUMBER_EXPONENT_MAX: u64 = 64;
 /// Number texts longer than this are shown as text, for the same reason.
 pub const NUMBER_BYTES_MAX: usize = 1_000;
+/// Committed effects of one snapshot, as documented: a replay reads its results from there.
+pub const SNAPSHOT_EVERY: i32 = 50;

@@ -53,7 +53,7 @@ names_session! {
     CommitRequest, FailRequest, BeginRequest, HeartbeatRequest, CompleteRequest,
     FailSessionRequest, SavepointRequest, RollbackRequest, GetSessionRequest, ListEffectsRequest,
     WatchEventsRequest, ListApprovalsRequest, ListUnknownRequest, ResolveEffectRequest,
-    SettleSessionRequest,
+    SettleSessionRequest, GetReplayRequest,
 }
 
 /// A tick is nobody's in particular.

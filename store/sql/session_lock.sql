@@ -10,8 +10,8 @@ WITH locked AS MATERIALIZED (
 )
 SELECT l.session_id, l.org_id, l.project_id, l.principal, l.state::text AS state, l.implicit,
   l.via_proxy, l.session_month, l.signature_version, l.numbering, l.event_seq, l.last_position,
-  l.max_step, l.effects_total, l.approvals_pending, l.started_at, l.completed_at, l.failed_at,
-  l.failure_reason, l.failure_reason_raw, l.last_executed_at, l.last_rpc_at, l.lease_ms,
+  l.max_step, l.effects_total, l.commits_total, l.approvals_pending, l.started_at,
+  l.completed_at, l.failed_at, l.failure_reason, l.failure_reason_raw, l.last_executed_at, l.last_rpc_at, l.lease_ms,
   l.lease_renewed_at, l.lease_hold_until, l.grant_lost_at, l.lease_failed_at, l.residue_count,
   l.unverified_count, l.settled_at, l.sealed_at,
   COALESCE(l.on_tool_failure, o.on_tool_failure) AS on_tool_failure,

@@ -25,6 +25,7 @@ pub mod probes;
 pub mod projects;
 pub mod read;
 pub mod registry;
+pub mod replay;
 pub mod report;
 pub mod rollback;
 pub mod service;

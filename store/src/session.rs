@@ -6,12 +6,13 @@ use chrono::{DateTime, NaiveDate, Utc};
 use serde_json::{Value, json};
 use sqlx::FromRow;
 use undolog_core::{
+    limits::SNAPSHOT_EVERY,
     reason::Reason,
     state::{SessionEvent, SessionState, Subject, session::transition},
 };
 use uuid::Uuid;
 
-use crate::{error::StepError, events::Event, notify, step::Caller, tenant::Tenant};
+use crate::{error::StepError, events::Event, notify, replay, step::Caller, tenant::Tenant};
 
 /// The columns of a session that steps read or write, with the policies that hold for it.
 #[derive(Debug, Clone, PartialEq, FromRow)]
@@ -31,6 +32,7 @@ pub struct SessionRow {
     pub last_position: i32,
     pub max_step: i32,
     pub effects_total: i32,
+    pub commits_total: i32,
     pub approvals_pending: i32,
     pub started_at: DateTime<Utc>,
     pub completed_at: Option<DateTime<Utc>>,
@@ -257,6 +259,9 @@ impl LockedSession {
         if self.row.notifies {
             notify::write(tx, &self.row, &self.events).await?;
         }
+        if self.row.commits_total / SNAPSHOT_EVERY > self.before.commits_total / SNAPSHOT_EVERY {
+            replay::enqueue(tx, &self.row).await?;
+        }
         Ok(())
     }
 
@@ -295,6 +300,7 @@ impl LockedSession {
             .bind(events.iter().map(|e| e.attempt).collect::<Vec<_>>())
             .bind(events.iter().map(|e| e.actor.as_str()).collect::<Vec<_>>())
             .bind(events.iter().map(|e| &e.detail).collect::<Vec<_>>())
+            .bind(row.commits_total)
             .fetch_one(tx.conn())
             .await?;
         one_row(u64::try_from(rows).unwrap_or_default(), "session")

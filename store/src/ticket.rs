@@ -25,6 +25,8 @@ pub enum TicketKind {
     Schedule,
     /// An organisation has notifications to be sent.
     Notification,
+    /// Enough was committed in a session for a snapshot.
+    Snapshot,
 }
 
 impl TicketKind {
@@ -34,6 +36,7 @@ impl TicketKind {
             Self::Rollback => "rollback",
             Self::Schedule => "schedule",
             Self::Notification => "notification",
+            Self::Snapshot => "snapshot",
         }
     }
 
@@ -41,7 +44,7 @@ impl TicketKind {
     pub fn queue(self) -> &'static str {
         match self {
             Self::Rollback => QUEUE_ROLLBACK,
-            Self::Schedule => QUEUE_MAINTENANCE,
+            Self::Schedule | Self::Snapshot => QUEUE_MAINTENANCE,
             Self::Notification => QUEUE_NOTIFICATION,
         }
     }

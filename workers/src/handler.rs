@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use undolog_store::{Store, crash_point, sweeps::Schedule};
 use uuid::Uuid;
 
-use crate::{egress::Egress, fair::Fair, gate::Gate, notify, options::WorkerOptions, sweep, walk};
+use crate::{egress::Egress, fair::Fair, gate::Gate, notify, options::WorkerOptions, snapshot, sweep, walk};
 
 /// What all handlers of a process share.
 #[derive(Debug)]
@@ -49,6 +49,7 @@ enum Ticket {
     Rollback { org_id: Uuid, rollback_id: Uuid },
     Schedule { schedule: Schedule, slot: i64 },
     Notification { org_id: Uuid },
+    Snapshot { org_id: Uuid, session_id: Uuid },
 }
 
 impl Ticket {
@@ -64,6 +65,10 @@ impl Ticket {
                 slot: job.get("slot").and_then(Value::as_i64)?,
             }),
             "notification" => Some(Self::Notification { org_id: text("subject")?.parse().ok()? }),
+            "snapshot" => Some(Self::Snapshot {
+                org_id: text("org")?.parse().ok()?,
+                session_id: text("subject")?.parse().ok()?,
+            }),
             _ => None,
         }
     }
@@ -91,6 +96,10 @@ pub(crate) async fn handle(job: Value, shared: Data<Arc<Shared>>) {
             Ticket::Notification { org_id } => {
                 metrics::counter!("undolog_tickets_total", "kind" => "notification").increment(1);
                 notify::run(&shared, org_id).await;
+            }
+            Ticket::Snapshot { org_id, session_id } => {
+                metrics::counter!("undolog_tickets_total", "kind" => "snapshot").increment(1);
+                snapshot::run(&shared, org_id, session_id).await;
             }
         }
     });
@@ -122,6 +131,7 @@ mod tests {
             json!({"kind": "rollback", "subject": rollback_id}),
             json!({"kind": "schedule", "subject": "unknown", "slot": 7}),
             json!({"kind": "notification", "subject": 1}),
+            json!({"kind": "snapshot", "subject": rollback_id}),
             json!({"kind": "other"}),
             json!([1, 2]),
         ] {

@@ -13,6 +13,7 @@ mod options;
 mod probe;
 mod queue;
 mod serve;
+mod snapshot;
 mod sweep;
 mod timer;
 mod walk;

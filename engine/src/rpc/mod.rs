@@ -8,6 +8,7 @@ mod fail;
 mod fail_session;
 mod get;
 mod get_compensation;
+mod get_replay;
 mod get_tool;
 mod heartbeat;
 mod intercept;
@@ -121,6 +122,16 @@ verbs! {
         get(GetSessionRequest) -> GetSessionResponse,
         list(ListSessionsRequest) -> ListSessionsResponse,
         list_effects(ListEffectsRequest) -> ListEffectsResponse,
+    }
+
+    type GetReplayStream = get_replay::Parts;
+
+    async fn get_replay(
+        &self,
+        request: Request<v1::GetReplayRequest>,
+    ) -> Result<Response<Self::GetReplayStream>, Status> {
+        let call = self.0.accept(request).await?;
+        get_replay::run(&self.0, call).await.map(Response::new)
     }
 
     type WatchEventsStream = watch_events::Events;

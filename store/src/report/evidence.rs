@@ -144,6 +144,7 @@ impl Evidence<'_> {
             CommitAction::Commit => {
                 let effect = &mut work.effect;
                 effect.apply(session, self.event, actor, json!({}))?;
+                session.row.commits_total = session.row.commits_total.saturating_add(1);
                 if let Some(said) = self.operator_said {
                     effect.operator_said = Some(said.to_owned());
                 }

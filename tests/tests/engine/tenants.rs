@@ -58,6 +58,7 @@ async fn each_session_call(client: &Client, session: Uuid) -> Vec<(&'static str,
     each! {
         sessions.get(GetSessionRequest {}),
         sessions.list_effects(ListEffectsRequest {}),
+        sessions.get_replay(GetReplayRequest {}),
         sessions.watch_events(WatchEventsRequest {}),
         sessions.heartbeat(HeartbeatRequest {}),
         sessions.savepoint(SavepointRequest {}),

@@ -13,6 +13,7 @@ mod operate_kit;
 mod operate_queue;
 mod operate_unknown;
 mod reports;
+mod replay;
 mod rollbacks;
 mod sessions;
 mod statements;

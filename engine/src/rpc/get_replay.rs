@@ -1,0 +1,77 @@
+//! GetReplay: all stored results of a session in one answer.
+
+use std::{pin::Pin, sync::Arc};
+
+use futures::{Stream, stream};
+use tokio::sync::OwnedSemaphorePermit;
+use tonic::Status;
+use undolog_core::reason::{Reason, Refusal};
+use undolog_proto::v1;
+use undolog_store::replay::{Replay, Replayed};
+
+use crate::{
+    call::{Call, Engine},
+    convert::{count, uuid},
+    status,
+};
+
+/// The stream of one client, which reads on only as fast as the client does.
+pub(crate) type Parts =
+    Pin<Box<dyn Stream<Item = Result<v1::ReplayPart, Status>> + Send + 'static>>;
+
+pub(super) async fn run(
+    engine: &Arc<Engine>,
+    call: Call<v1::GetReplayRequest>,
+) -> Result<Parts, Status> {
+    let session_id = uuid("session_id", &call.message.session_id)?;
+    let place = Arc::clone(&engine.replays).try_acquire_owned().map_err(|_| {
+        let full = "this engine serves as many replays as it may";
+        status::of_refusal(&Refusal::because(Reason::Unavailable, full))
+    })?;
+    let store = engine.store.clone();
+    // What is refused is refused before the stream begins.
+    let opening = async move { Replay::open(&store, &call.caller, session_id).await };
+    let replay = engine.read(opening).await?;
+    let reader = Reader { engine: Arc::clone(engine), replay, _place: place };
+    Ok(Box::pin(stream::try_unfold(reader, next)))
+}
+
+/// One client's replay and where it stands.
+struct Reader {
+    engine: Arc<Engine>,
+    replay: Replay,
+    _place: OwnedSemaphorePermit,
+}
+
+async fn next(reader: Reader) -> Result<Option<(v1::ReplayPart, Reader)>, Status> {
+    let Reader { engine, mut replay, _place } = reader;
+    let store = engine.store.clone();
+    let reading = async move {
+        let calls = replay.next(&store).await?;
+        Ok((calls, replay))
+    };
+    let (calls, replay) = engine.read(reading).await?;
+    if calls.is_empty() {
+        return Ok(None);
+    }
+    let part = v1::ReplayPart { calls: calls.into_iter().map(shown).collect() };
+    Ok(Some((part, Reader { engine, replay, _place })))
+}
+
+fn shown(call: Replayed) -> v1::ReplayedCall {
+    v1::ReplayedCall {
+        effect_id: call.effect_id.to_string(),
+        attempt: count(call.attempt),
+        step_index: count(call.step_index),
+        step_key: call.step_key.unwrap_or_default(),
+        tool_name: call.tool_name,
+        tool_version: call.tool_version,
+        call_signature: call.call_signature,
+        result: Some(v1::ToolResult {
+            success: true,
+            output: call.output,
+            error: String::new(),
+            duration_ms: call.duration_ms,
+        }),
+    }
+}
