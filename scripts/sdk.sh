@@ -67,6 +67,7 @@ check() {
 }
 
 cargo build --locked --bin undolog
+cargo build --locked -p undolog-core --example sign
 export UNDOLOG_BIN="$PWD/target/debug/undolog"
 python="$(command -v python3)"
 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' \

@@ -1,6 +1,7 @@
-//! Python clients: generated from the `.proto` file by Python's own tools, and the independent HTTP
-//! client of the package index, each in an environment of its own.
+//! Python clients: generated from the `.proto` file by Python's own tools, our own SDK, and the
+//! independent HTTP client of the package index, each in an environment of its own.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -35,19 +36,31 @@ pub async fn run_with_independent_client(script: &str, arguments: &[&str]) -> Va
     task.await.expect("the script succeeds")
 }
 
+/// The Python of an environment in which `undolog_sdk` is the package of this checkout.
+pub fn with_sdk() -> PathBuf {
+    let package = workspace_root().join("sdk/python");
+    let editable = ["--editable".as_ref(), package.as_os_str()];
+    made("sdk-editable", &package.join("pyproject.toml"), &editable).join("bin/python")
+}
+
 /// A virtual environment with the independent client.
 fn independent_client() -> PathBuf {
+    let requirements = workspace_root().join("tests/python/independent-client.txt");
+    made("pypi", &requirements, &["-r".as_ref(), requirements.as_os_str()])
+}
+
+/// A virtual environment with what pip is asked for; made again when the file changes.
+fn made(name: &str, of: &Path, asked: &[&OsStr]) -> PathBuf {
     let root = workspace_root();
-    let requirements = root.join("tests/python/independent-client.txt");
-    let text = std::fs::read(&requirements).expect("read the client's version");
-    let path = root.join(format!("target/undolog-pypi-{}", &blake3::hash(&text).to_hex()[..12]));
+    let text = std::fs::read(of).expect("read what the environment is made of");
+    let path = root.join(format!("target/undolog-{name}-{}", &blake3::hash(&text).to_hex()[..12]));
     let _one_at_a_time = lock(&root.join("target/undolog-py.lock"));
     let finished = path.join("finished");
     if !finished.exists() {
         let _an_unfinished_one = std::fs::remove_dir_all(&path);
         output(Command::new("python3").args(["-m", "venv"]).arg(&path));
-        let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r"];
-        output(Command::new(path.join("bin/python")).args(pip).arg(&requirements));
+        let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"];
+        output(Command::new(path.join("bin/python")).args(pip).args(asked));
         std::fs::write(&finished, "").expect("finish the environment");
     }
     path

@@ -19,6 +19,7 @@ mod outage;
 mod probes;
 mod python;
 mod rollback;
+mod signatures;
 mod tenants;
 mod unknown;
 mod waiting;
