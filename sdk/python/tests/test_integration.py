@@ -7,6 +7,7 @@ import uuid
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import httpx
 import pytest
 from hypothesis import HealthCheck, given, settings
 from test_signature import values
@@ -342,6 +343,29 @@ async def test_two_hundred_calls_at_once_and_their_replay(real, undolog_org, use
         assert len(again._stored) == 200
         assert await run(again) == first
     assert len(users.rows) == 200
+
+
+async def test_a_long_run_is_resumed_in_one_answer(real, undolog_org, users, create):
+    """Far more steps than one snapshot holds, some of them after the last snapshot."""
+
+    async def run(steps):
+        return [await create(f"user{n}") for n in range(steps)]
+
+    async with UndoLogSession(undolog_org, client=real) as s:
+        first = await run(130)
+    asked = []
+
+    async def note(request):
+        asked.append((request.method, request.url.path))
+
+    async with httpx.AsyncClient(event_hooks={"request": [note]}) as http:
+        client = UndoLogClient(real.proxy_url, http_client=http)
+        async with UndoLogSession(undolog_org, s.session_id, client=client, resume=True):
+            assert await run(130) == first
+        await client.aclose()
+    path = f"/sessions/{s.session_id}"
+    assert asked == [("POST", "/sessions"), ("GET", f"{path}/replay"), ("POST", f"{path}/complete")]
+    assert len(users.rows) == 130
 
 
 async def test_an_undo_restores(real, undolog_org, users, create):
