@@ -1,7 +1,7 @@
 //! `GET /sessions/{id}/replay`: all stored results of a session in one streamed answer, for a
 //! client that resumes.
 
-use std::{convert::Infallible, sync::Arc, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 
 use axum::{
     body::Body,
@@ -81,7 +81,7 @@ pub(super) async fn replay(
         async move { sessions.get_replay(request).await }
     };
     let parts = caller.again(request, ask).await?;
-    let (sender, sent) = mpsc::channel::<Result<Bytes, Infallible>>(BUFFERED);
+    let (sender, sent) = mpsc::channel(BUFFERED);
     tokio::spawn(send(Arc::clone(&proxy), session_id, parts, sender));
     let body = Body::from_stream(ReceiverStream::new(sent));
     Ok(([(CONTENT_TYPE, "application/json")], body).into_response())
@@ -92,14 +92,14 @@ async fn send(
     proxy: Arc<Proxy>,
     session_id: String,
     mut parts: Streaming<v1::ReplayPart>,
-    sender: mpsc::Sender<Result<Bytes, Infallible>>,
+    sender: mpsc::Sender<io::Result<Bytes>>,
 ) {
     let mut text =
         format!("{{\"session_id\":{},\"effects\":[", serde_json::Value::from(session_id));
     let mut is_first = true;
     loop {
         let part = tokio::select! {
-            () = proxy.stop.cancelled() => return,
+            () = proxy.stop.cancelled() => return break_off(&sender, "the proxy stops").await,
             () = sender.closed() => return,
             part = parts.message() => part,
         };
@@ -107,12 +107,14 @@ async fn send(
             Ok(part) => part,
             Err(status) => {
                 tracing::warn!(error = %status, "a replay broke off");
-                return;
+                return break_off(&sender, "the engine's answer broke off").await;
             }
         };
         let is_last = part.is_none();
         for call in part.map(|part| part.calls).unwrap_or_default() {
-            let Ok(shown) = serde_json::to_string(&Replayed::from(call)) else { return };
+            let Ok(shown) = serde_json::to_string(&Replayed::from(call)) else {
+                return break_off(&sender, "a result cannot be shown").await;
+            };
             if !std::mem::take(&mut is_first) {
                 text.push(',');
             }
@@ -126,4 +128,10 @@ async fn send(
             return;
         }
     }
+}
+
+/// Ends the connection in the middle of the answer, so that no client takes it for whole.
+async fn break_off(sender: &mpsc::Sender<io::Result<Bytes>>, why: &'static str) {
+    // A client that is gone needs no telling.
+    let _ = sender.send_timeout(Err(io::Error::other(why)), UNREAD_FOR).await;
 }

@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::bench::{Bench, Http};
 
 /// Asks, runs at the witness and commits.
-async fn run(bench: &Bench, agent: &Http, session: Uuid, step: u32) -> String {
+pub(crate) async fn run(bench: &Bench, agent: &Http, session: Uuid, step: u32) -> String {
     let asked = json!({"session_id": session, "tool_name": "charge", "step_index": step,
         "args": {"n": step}});
     let executed = agent.call(asked).await.is(200).body;
@@ -28,7 +28,7 @@ async fn run(bench: &Bench, agent: &Http, session: Uuid, step: u32) -> String {
     effect
 }
 
-async fn wait_state(agent: &Http, session: Uuid, state: &str) -> Value {
+pub(crate) async fn wait_state(agent: &Http, session: Uuid, state: &str) -> Value {
     eventually(&format!("{session} is {state}"), || async {
         let shown = agent.get(&format!("/sessions/{session}")).await.is(200).body;
         let now = shown["session"]["state"].as_str().unwrap().to_owned();
