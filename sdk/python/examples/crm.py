@@ -2,8 +2,8 @@
 
     python examples/crm.py [port]
 
-`POST /users` with `{"email": …}` makes one, `GET /users` shows all, and `DELETE /users/{id}` deletes
-one; it answers 404 when that is gone already, so that an undo can be called twice.
+`POST /users` with `{"email": …}` makes one and `GET /users` shows all. `DELETE /users/{id}` deletes
+one and answers 404 when it is gone already, so that an undo can be called twice.
 """
 
 import json

@@ -1,20 +1,40 @@
-"""The example, run as it is written."""
+"""The examples, run as they are written."""
 
 import os
 import subprocess
 import sys
 from pathlib import Path
 
-EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "agent.py"
+import pytest
+
+EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 
 
-def test_the_example(undolog_dev, undolog_org):
-    env = {**os.environ, "UNDOLOG_PROXY_URL": undolog_dev.proxy_url, "UNDOLOG_ORG": undolog_org}
-    ran = subprocess.run(
-        [sys.executable, str(EXAMPLE)], env=env, capture_output=True, text=True, timeout=120
-    )
-    assert ran.returncode == 0, ran.stderr
-    assert ran.stdout.splitlines() == [
+@pytest.fixture
+def run(undolog_dev, undolog_org, tmp_path):
+    env = {
+        **os.environ,
+        "UNDOLOG_PROXY_URL": undolog_dev.proxy_url,
+        "UNDOLOG_ORG": undolog_org,
+        "WORLD": str(tmp_path / "world.txt"),
+    }
+
+    def run(name, *arguments):
+        ran = subprocess.run(
+            [sys.executable, str(EXAMPLES / name), *arguments],
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert ran.returncode == 0, ran.stderr
+        return ran.stdout.splitlines()
+
+    return run
+
+
+def test_agent(run):
+    assert run("agent.py") == [
         "users: ['ann@example.com', 'bob@example.com']",
         "failed: the agent gave up",
         "session: compensated",
@@ -22,3 +42,36 @@ def test_the_example(undolog_dev, undolog_org):
         "waits for an approval",
         "prod is deleted",
     ]
+
+
+def test_approval(run, undolog_client, undolog_org, tmp_path):
+    [approval_id] = run("approval.py", "march")
+    # Still undecided: the same request, not a second one.
+    assert run("approval.py", "march") == [approval_id]
+    undolog_client.blocking.approve(approval_id, org_id=undolog_org)
+    assert run("approval.py", "march") == ["paid"]
+    world = (tmp_path / "world.txt").read_text().splitlines()
+    assert world == ["invoice to acme over 90", "payment of 90 for acme-1"]
+
+
+def test_concurrent_calls(run):
+    assert run("concurrent_calls.py") == [
+        "made: 20 users: 20",
+        "failed: the agent gave up",
+        "session: compensated users: 0",
+    ]
+
+
+def test_framework(run):
+    assert run("framework.py") == [
+        "the framework fell over, booked: ['12A', '12B']",
+        "booked: ['12A', '12B', '12A'], the same results: True",
+        "another call under an id that is taken: STEP_CONFLICT",
+    ]
+
+
+def test_each_example_is_run():
+    """`crm.py` is imported by others, `quickstart.py` is run by the quickstart's own test."""
+    tested = Path(__file__).read_text()
+    names = {path.name for path in EXAMPLES.glob("*.py")} - {"crm.py", "quickstart.py"}
+    assert {name for name in names if f'run("{name}"' in tested} == names
