@@ -6,6 +6,9 @@ pub const ARGS_BYTES_MAX: usize = 4 * 1024 * 1024;
 pub const RESULT_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Nesting of JSON arrays and objects: recursion over untrusted input needs a bound.
 pub const JSON_DEPTH_MAX: usize = 128;
+/// Nesting of what is stored: callers' values lie inside templates' values inside our own objects,
+/// and what was taken in has to be read back. Its recursion must fit into a thread's stack.
+pub const STORED_DEPTH_MAX: usize = 4 * JSON_DEPTH_MAX;
 /// A tool, compensation or actor name, in bytes: it is an index key and a metrics label.
 pub const TOOL_NAME_BYTES_MAX: usize = 256;
 /// A framework's own call id (`step_key`), in bytes: it is an index key.
@@ -30,6 +33,11 @@ pub const REQUEST_DEADLINE_MS: u64 = 30_000;
 pub const COMPENSATION_CALL_MS_MAX: u64 = 600_000;
 /// One compensation call when its registration names no timeout.
 pub const COMPENSATION_CALL_MS_DEFAULT: u64 = 10_000;
+/// What a resume wakes up becomes due one by one, so far apart: an endpoint that was given a rest
+/// must not be asked everything at once.
+pub const RESUME_STEP_MS: f64 = 20.0;
+/// … and closer when there are many, so that the last one waits no longer than this.
+pub const RESUME_WINDOW_MS: f64 = 60_000.0;
 /// Bytes kept of an endpoint's answer: enough to read an error, never a download.
 pub const KEPT_RESPONSE_BYTES: usize = 64 * 1024;
 /// The caller's context of an approval, in bytes: a human reads it.

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::text::Text;
 use super::{Node, Number};
-use crate::limits::JSON_DEPTH_MAX;
+use crate::limits::{JSON_DEPTH_MAX, STORED_DEPTH_MAX};
 
 /// What is wrong with a JSON text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -94,7 +94,7 @@ impl std::error::Error for JsonError {}
 /// Whatever is no JSON, and whatever has no single meaning: duplicate keys, lone surrogates,
 /// integers outside of i64 and u64, numbers that overflow a double, nesting over the limit.
 pub fn parse_strict(text: &[u8]) -> Result<Node, JsonError> {
-    parse(text, true)
+    parse(text, true, JSON_DEPTH_MAX)
 }
 
 /// Parses what the world sent (results, edited arguments) and keeps all of it: duplicate keys,
@@ -103,17 +103,22 @@ pub fn parse_strict(text: &[u8]) -> Result<Node, JsonError> {
 /// # Errors
 /// Whatever is no JSON or no UTF-8, and nesting over the limit.
 pub fn parse_lossless(text: &[u8]) -> Result<Node, JsonError> {
-    parse(text, false)
+    parse(text, false, JSON_DEPTH_MAX)
 }
 
-fn parse(bytes: &[u8], is_strict: bool) -> Result<Node, JsonError> {
+/// Parses what we stored: lossless, and as deep as several values of callers inside each other.
+pub(super) fn parse_stored(text: &[u8]) -> Result<Node, JsonError> {
+    parse(text, false, STORED_DEPTH_MAX)
+}
+
+fn parse(bytes: &[u8], is_strict: bool, depth_max: usize) -> Result<Node, JsonError> {
     let at_root = |kind, offset| JsonError { kind, path: "$".to_owned(), offset };
     let text = std::str::from_utf8(bytes)
         .map_err(|e| at_root(JsonErrorKind::InvalidUtf8, e.valid_up_to()))?;
     if text.starts_with('\u{feff}') {
         return Err(at_root(JsonErrorKind::ByteOrderMark, 0));
     }
-    let mut parser = Parser { text, at: 0, is_strict };
+    let mut parser = Parser { text, at: 0, is_strict, depth_max };
     let node = parser.value(0).map_err(Fault::into_error)?;
     parser.skip_space();
     if parser.at < text.len() {
@@ -173,6 +178,7 @@ struct Parser<'a> {
     text: &'a str,
     at: usize,
     is_strict: bool,
+    depth_max: usize,
 }
 
 impl Parser<'_> {
@@ -226,7 +232,7 @@ impl Parser<'_> {
     }
 
     fn enter(&mut self, depth: usize) -> Result<(), Fault> {
-        if depth > JSON_DEPTH_MAX {
+        if depth > self.depth_max {
             return Err(self.fault(JsonErrorKind::TooDeep));
         }
         self.at += 1;

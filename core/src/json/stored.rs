@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use super::{JsonError, Node, Number, parse_lossless};
+use super::{JsonError, Node, Number, parse::parse_stored};
 use crate::limits::{NUMBER_BYTES_MAX, NUMBER_EXPONENT_MAX};
 
 /// What NUL is shown as, since no text or jsonb of Postgres can hold it.
@@ -32,7 +32,7 @@ pub fn to_jsonb(node: &Node, original: &[u8]) -> Stored {
 /// # Errors
 /// A stored text that is no JSON, which only a fault of ours or of the storage can make.
 pub fn from_stored(jsonb_text: &str, raw: Option<&[u8]>) -> Result<Node, JsonError> {
-    parse_lossless(raw.unwrap_or(jsonb_text.as_bytes()))
+    parse_stored(raw.unwrap_or(jsonb_text.as_bytes()))
 }
 
 /// A text as its two columns: what is shown, and the original when it holds NUL.

@@ -114,7 +114,9 @@ impl Intercept {
             StepError::refuse(Reason::InvalidArgument, format!("agent_context: {error}"))
         })?;
         let stored = payload::store(&node, caller);
-        Ok((format!("{{\"calls\":{calls},\"caller\":{}}}", stored.jsonb_text), stored.raw))
+        let whole = |caller: &str| format!("{{\"calls\":{calls},\"caller\":{caller}}}");
+        let raw = stored.raw.map(|raw| whole(&String::from_utf8_lossy(&raw)).into_bytes());
+        Ok((whole(&stored.jsonb_text), raw))
     }
 
     /// Grants an approved call, exactly once, and spends its approval.

@@ -1,7 +1,12 @@
 //! What a tool says about its approvals, its probe and its endpoint, and who may say it.
 
 use sqlx::FromRow;
-use undolog_core::{Reason, probe::Probe, upstream::Upstream};
+use undolog_core::{
+    Reason,
+    json::{canonical_value_eq, from_stored},
+    probe::Probe,
+    upstream::Upstream,
+};
 
 use super::{
     register_tool::ToolInput,
@@ -112,10 +117,11 @@ impl Policy {
 }
 
 fn is_same_json(a: Option<&str>, b: Option<&str>) -> bool {
-    let read = |text: &str| serde_json::from_str::<serde_json::Value>(text).ok();
     match (a, b) {
         (None, None) => true,
-        (Some(a), Some(b)) => read(a) == read(b),
+        // What cannot be compared is not the same.
+        (Some(a), Some(b)) => from_stored(a, None)
+            .is_ok_and(|a| from_stored(b, None).is_ok_and(|b| canonical_value_eq(&a, &b))),
         _ => false,
     }
 }

@@ -46,8 +46,8 @@ impl Schema {
 
     /// Compiles a stored schema.
     pub(crate) fn of_stored(text: &str) -> Result<Self, String> {
-        let schema: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
-        Self::compile(&schema)
+        let schema = from_stored(text, None).map_err(|error| error.to_string())?;
+        Self::compile(&to_serde(&schema))
     }
 
     /// Compiles the input schema of a stored MCP tool object.
