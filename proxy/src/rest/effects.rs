@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use axum::{Json as Body, extract::State};
 use serde::{Deserialize, Serialize};
+use undolog_core::json::{Node, parse_lossless};
 use undolog_proto::v1;
 use utoipa::ToSchema;
 
@@ -43,21 +44,35 @@ struct Envelope {
     duration_ms: Option<f64>,
 }
 
-fn tool_result(value: Json) -> v1::ToolResult {
-    match serde_json::from_str::<Envelope>(value.text()) {
-        Ok(own) => v1::ToolResult {
-            success: own.success,
-            output: bytes_of(own.output),
-            error: own.error.unwrap_or_default(),
-            // A fraction of a millisecond is nobody's concern, and a negative time is none.
-            duration_ms: own.duration_ms.unwrap_or_default() as u64,
-        },
-        Err(_) => v1::ToolResult {
-            success: true,
-            output: value.into_bytes(),
-            ..v1::ToolResult::default()
-        },
-    }
+/// Another value than a result's own form is taken whole, as the output of a call that succeeded. So
+/// one that says that the call failed must have the form: it is no output, and must not be guessed.
+fn tool_result(value: Json) -> Result<v1::ToolResult, Refused> {
+    let own = match serde_json::from_str::<Envelope>(value.text()) {
+        Ok(own) => own,
+        Err(error) => {
+            if says_failed(value.text()) {
+                return Err(Refused::malformed(format!("result: {error}")));
+            }
+            return Ok(v1::ToolResult {
+                success: true,
+                output: value.into_bytes(),
+                ..v1::ToolResult::default()
+            });
+        }
+    };
+    Ok(v1::ToolResult {
+        success: own.success,
+        output: bytes_of(own.output),
+        error: own.error.unwrap_or_default(),
+        // A fraction of a millisecond is nobody's concern, and a negative time is none.
+        duration_ms: own.duration_ms.unwrap_or_default() as u64,
+    })
+}
+
+/// Whether an object says `"success": false` anywhere at its top, also beside another `success`.
+fn says_failed(text: &str) -> bool {
+    let Ok(Node::Object(members)) = parse_lossless(text.as_bytes()) else { return false };
+    members.iter().any(|(key, value)| key.as_str() == "success" && *value == Node::Bool(false))
 }
 
 /// A report that was taken.
@@ -80,7 +95,7 @@ pub(super) async fn commit(
     Told(body): Told<CommitBody>,
 ) -> Result<Body<Reported>, Refused> {
     let attempt = body.attempt.unwrap_or_default();
-    let result = tool_result(body.result);
+    let result = tool_result(body.result)?;
     let status = if result.success { "committed" } else { "failed" };
     let request = v1::CommitRequest {
         effect_id: effect_id.clone(),
@@ -204,10 +219,26 @@ pub(super) async fn nothing() -> Body<Reported> {
 
 #[cfg(test)]
 mod tests {
+    use undolog_core::reason::Reason;
+
     use super::*;
 
     fn read(text: &str) -> v1::ToolResult {
-        tool_result(serde_json::from_str(text).expect("JSON"))
+        tool_result(serde_json::from_str(text).expect("JSON")).expect("a result")
+    }
+
+    #[test]
+    fn a_failure_in_another_form_is_refused_and_never_a_success() {
+        for odd in [
+            r#"{"success":false,"error":"card declined","code":402}"#,
+            r#"{"success":false,"error":{"code":402}}"#,
+            r#"{"success":false,"duration_ms":"3"}"#,
+            r#"{"success":false,"success":false}"#,
+            r#"{"success":true,"success":false}"#,
+        ] {
+            let refused = tool_result(serde_json::from_str(odd).expect("JSON"));
+            assert_eq!(refused.expect_err(odd).code, Reason::InvalidArgument.as_str());
+        }
     }
 
     #[test]
