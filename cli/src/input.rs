@@ -7,9 +7,9 @@ use std::{
 
 use clap::Args;
 use serde::de::DeserializeOwned;
-use serde_json::value::RawValue;
+use serde_json::{json, value::RawValue};
 
-use crate::error::CliError;
+use crate::{error::CliError, out::Out};
 
 /// Where to read from.
 #[derive(Debug, Clone, Args)]
@@ -60,6 +60,37 @@ fn parse<T: DeserializeOwned>(text: &str) -> Result<Vec<T>, serde_json::Error> {
 /// The bytes of an optional JSON field, as they stand in the file.
 pub(crate) fn json_bytes(value: Option<Box<RawValue>>) -> Vec<u8> {
     value.map(|value| value.get().as_bytes().to_vec()).unwrap_or_default()
+}
+
+/// What is taken out of use, or brought back.
+#[derive(Debug, Args)]
+pub struct ActiveArgs {
+    /// Its name.
+    pub name: String,
+    /// Only this version; every version if left out.
+    #[arg(long, value_name = "VERSION")]
+    pub version: Option<String>,
+}
+
+impl ActiveArgs {
+    /// Says which versions changed.
+    pub(crate) fn tell(
+        &self,
+        changed: &[String],
+        is_active: bool,
+        out: &Out,
+    ) -> Result<(), CliError> {
+        if out.is_json() {
+            return out.json(&json!({
+                "name": self.name, "changed_versions": changed, "is_active": is_active,
+            }));
+        }
+        let to = if is_active { "in use" } else { "out of use" };
+        if changed.is_empty() {
+            return out.line(format!("{} was {to} before", self.name));
+        }
+        out.line(format!("{} {} is {to} now", self.name, changed.join(", ")))
+    }
 }
 
 #[cfg(test)]

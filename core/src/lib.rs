@@ -12,6 +12,7 @@ pub mod fn_body;
 pub mod intercept;
 pub mod json;
 pub mod limits;
+pub mod networks;
 pub mod plan;
 pub mod probe;
 pub mod reason;

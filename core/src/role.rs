@@ -80,12 +80,16 @@ named_enum! {
         GetTool => "UndoLogRegistry/GetTool",
         /// Lists tools.
         ListTools => "UndoLogRegistry/ListTools",
+        /// Takes a tool out of use, or back.
+        SetToolActive => "UndoLogRegistry/SetToolActive",
         /// Registers a compensation.
         RegisterCompensation => "UndoLogRegistry/RegisterCompensation",
         /// Reads a compensation.
         GetCompensation => "UndoLogRegistry/GetCompensation",
         /// Lists compensations.
         ListCompensations => "UndoLogRegistry/ListCompensations",
+        /// Takes a compensation out of use, or back.
+        SetCompensationActive => "UndoLogRegistry/SetCompensationActive",
         /// Lists approval requests.
         ListApprovals => "UndoLogOperator/ListApprovals",
         /// Reads an approval request.
@@ -118,6 +122,10 @@ named_enum! {
         GetQueueStatus => "UndoLogOperator/GetQueueStatus",
         /// Stops or forces the brake on mass expiry.
         SetBrake => "UndoLogOperator/SetBrake",
+        /// Lists webhooks that were given up.
+        ListNotifications => "UndoLogOperator/ListNotifications",
+        /// Has webhooks sent again.
+        ReplayNotifications => "UndoLogOperator/ReplayNotifications",
         /// Says that proxies run.
         Tick => "UndoLogProxy/Tick",
         /// Lists approved calls that wait for a proxy.
@@ -158,9 +166,11 @@ pub const fn allows(role: Role, rpc: Rpc) -> bool {
         }
         // Taking an approval back only makes things safer, so operators may do it too.
         Rpc::RevokeApproval => matches!(role, Approver | Operator | Admin),
-        Rpc::ListUnknown | Rpc::ListDeadLetters | Rpc::GetDeadLetter | Rpc::GetQueueStatus => {
-            matches!(role, Approver | Operator | Admin)
-        }
+        Rpc::ListUnknown
+        | Rpc::ListDeadLetters
+        | Rpc::GetDeadLetter
+        | Rpc::GetQueueStatus
+        | Rpc::ListNotifications => matches!(role, Approver | Operator | Admin),
         Rpc::ResolveEffect
         | Rpc::RetryDeadLetters
         | Rpc::SkipDeadLetters
@@ -168,9 +178,12 @@ pub const fn allows(role: Role, rpc: Rpc) -> bool {
         | Rpc::SettleSession
         | Rpc::PauseQueue
         | Rpc::ResumeQueue
-        | Rpc::SetBrake => matches!(role, Operator | Admin),
+        | Rpc::SetBrake
+        | Rpc::ReplayNotifications => matches!(role, Operator | Admin),
         Rpc::RegisterTool => matches!(role, Agent | Admin),
-        Rpc::RegisterCompensation => matches!(role, Admin),
+        Rpc::RegisterCompensation | Rpc::SetToolActive | Rpc::SetCompensationActive => {
+            matches!(role, Admin)
+        }
         Rpc::Tick | Rpc::ListApproved => matches!(role, Executor | Admin),
     }
 }

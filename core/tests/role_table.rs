@@ -48,8 +48,13 @@ const CALLS: &[Rpc] = &[Rpc::Intercept, Rpc::Commit, Rpc::Fail, Rpc::Heartbeat];
 const PROXY: &[Rpc] = &[Rpc::Tick, Rpc::ListApproved];
 const DECISIONS: &[Rpc] = &[Rpc::Approve, Rpc::Reject];
 const ENDINGS: &[Rpc] = &[Rpc::Complete, Rpc::FailSession, Rpc::Rollback];
-const OPEN_ENDS: &[Rpc] =
-    &[Rpc::ListUnknown, Rpc::ListDeadLetters, Rpc::GetDeadLetter, Rpc::GetQueueStatus];
+const OPEN_ENDS: &[Rpc] = &[
+    Rpc::ListUnknown,
+    Rpc::ListDeadLetters,
+    Rpc::GetDeadLetter,
+    Rpc::GetQueueStatus,
+    Rpc::ListNotifications,
+];
 const REVOKE: &[Rpc] = &[Rpc::RevokeApproval];
 const SETTLE: &[Rpc] = &[
     Rpc::ResolveEffect,
@@ -60,6 +65,7 @@ const SETTLE: &[Rpc] = &[
     Rpc::PauseQueue,
     Rpc::ResumeQueue,
     Rpc::SetBrake,
+    Rpc::ReplayNotifications,
 ];
 const OWN: &[Rpc] = &[Rpc::Begin, Rpc::Savepoint, Rpc::RegisterTool];
 

@@ -3,6 +3,7 @@
 use std::{
     collections::HashMap,
     future::Future,
+    net::IpAddr,
     sync::{Arc, Mutex, PoisonError},
 };
 
@@ -61,6 +62,8 @@ pub(crate) struct Call<T> {
     pub(crate) caller: Caller,
     pub(crate) message: T,
     pub(crate) deadline: Instant,
+    /// The client's address, when a proxy says it whose word is believed.
+    pub(crate) client_ip: Option<IpAddr>,
 }
 
 /// Whether a text names this organisation: by uuid, by slug, or not at all.
@@ -120,7 +123,8 @@ impl Engine {
                 via_proxy,
             },
         };
-        Ok(Call { caller, message, deadline: admitted.deadline })
+        let (deadline, client_ip) = (admitted.deadline, admitted.client_ip);
+        Ok(Call { caller, message, deadline, client_ip })
     }
 
     /// The organisation that a caller without a key names; a new slug makes one.

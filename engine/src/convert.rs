@@ -1,6 +1,6 @@
 //! Between the wire's messages and the journal's types.
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, Datelike as _, Utc};
 use tonic::Status;
 use undolog_core::reason::{Reason, Refusal};
 use undolog_proto::v1;
@@ -47,7 +47,8 @@ names_org! {
     ListCompensationsRequest, GetApprovalRequest, RevokeApprovalRequest, WatchApprovalRequest,
     ListDeadLettersRequest, GetDeadLetterRequest, RetryDeadLettersRequest, SkipDeadLettersRequest,
     ResolveDeadLettersRequest, PauseQueueRequest, ResumeQueueRequest, GetQueueStatusRequest,
-    SetBrakeRequest, ListApprovedRequest,
+    SetBrakeRequest, ListApprovedRequest, ListNotificationsRequest, ReplayNotificationsRequest,
+    SetToolActiveRequest, SetCompensationActiveRequest,
 }
 names_session! {
     CommitRequest, FailRequest, BeginRequest, HeartbeatRequest, CompleteRequest,

@@ -22,6 +22,7 @@ use tower_layer::Layer;
 use tower_service::Service;
 use undolog_core::{
     limits::REQUEST_DEADLINE_MS,
+    networks::Networks,
     reason::{Reason, Refusal},
     role::{Rpc, allows},
 };
@@ -47,6 +48,9 @@ const PUBLIC: &[&str] = &[
 /// The header of a key; `authorization: Bearer` is the other way.
 const API_KEY: http::HeaderName = http::HeaderName::from_static("x-api-key");
 
+/// The client's address, as a proxy passes it on.
+const CLIENT_IP: http::HeaderName = http::HeaderName::from_static("x-undolog-client-ip");
+
 /// Who calls, as the gate found out.
 #[derive(Debug, Clone)]
 pub(crate) enum Presented {
@@ -61,6 +65,8 @@ pub(crate) enum Presented {
 pub(crate) struct Admitted {
     pub(crate) presented: Presented,
     pub(crate) deadline: Instant,
+    /// The client's address, when a proxy says it whose word is believed.
+    pub(crate) client_ip: Option<IpAddr>,
 }
 
 /// Puts the gate before every service.
@@ -73,14 +79,15 @@ pub(crate) struct GateLayer {
 struct Keeper {
     authenticator: Authenticator,
     dev: bool,
+    trusted_proxies: Networks,
     in_flight: Arc<Semaphore>,
 }
 
 impl GateLayer {
     /// A gate that lets in owners of keys and, in development, everybody.
-    pub(crate) fn new(authenticator: Authenticator, dev: bool) -> Self {
+    pub(crate) fn new(authenticator: Authenticator, dev: bool, trusted_proxies: Networks) -> Self {
         let in_flight = Arc::new(Semaphore::new(IN_FLIGHT_MAX));
-        Self { keeper: Arc::new(Keeper { authenticator, dev, in_flight }) }
+        Self { keeper: Arc::new(Keeper { authenticator, dev, trusted_proxies, in_flight }) }
     }
 }
 
@@ -140,7 +147,8 @@ impl Keeper {
         let peer = peer(&request);
         let response = match self.admit(rpc, request.headers(), peer).await {
             Ok((presented, permit)) => {
-                request.extensions_mut().insert(Admitted { presented, deadline });
+                let client_ip = self.client_ip(request.headers(), peer);
+                request.extensions_mut().insert(Admitted { presented, deadline, client_ip });
                 let answered = tokio::time::timeout_at(deadline, inner.call(request)).await;
                 drop(permit);
                 match answered {
@@ -177,6 +185,19 @@ impl Keeper {
             status::of_refusal(&Refusal::because(Reason::Unavailable, full))
         })?;
         Ok((presented, permit))
+    }
+
+    /// The client's address as a proxy passes it on. Anybody can claim one, so it is believed only
+    /// when it comes from where our proxies are.
+    fn client_ip(&self, headers: &HeaderMap, peer: Option<IpAddr>) -> Option<IpAddr> {
+        let is_believed = peer.is_some_and(|peer| self.trusted_proxies.contains(peer));
+        let mut named = headers.get_all(CLIENT_IP).iter();
+        let (first, other) = (named.next()?, named.next());
+        if (is_believed || !guard!("gate.client_ip")) && other.is_none() {
+            first.to_str().ok()?.trim().parse().ok()
+        } else {
+            None
+        }
     }
 
     async fn who(&self, headers: &HeaderMap, peer: Option<IpAddr>) -> Result<Presented, Status> {

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use secrecy::SecretString;
+use undolog_core::networks::Networks;
 use undolog_store::{StepError, StoreOptions, catalog::CatalogError};
 
 /// How an engine is started.
@@ -14,6 +15,8 @@ pub struct EngineOptions {
     pub http_listen: Option<SocketAddr>,
     /// The journal, as `undolog_app`.
     pub store: StoreOptions,
+    /// Whose word about a client's address is believed: the networks of the proxies.
+    pub trusted_proxies: Networks,
     /// Calls without a key are let in, on loopback only.
     pub dev: Option<DevMode>,
     /// How long calls in flight may take to end after the shutdown began.
@@ -28,6 +31,7 @@ impl EngineOptions {
             listen: SocketAddr::from(([0, 0, 0, 0], 50_051)),
             http_listen: Some(SocketAddr::from(([0, 0, 0, 0], 9_090))),
             store,
+            trusted_proxies: Networks::default(),
             dev: None,
             grace_ms: 25_000,
         }

@@ -119,7 +119,8 @@ impl Parts {
                 }
             });
         }
-        let gate = GateLayer::new(Authenticator::new(store.clone()), is_dev);
+        let authenticator = Authenticator::new(store.clone());
+        let gate = GateLayer::new(authenticator, is_dev, options.trusted_proxies);
         let served = serve_calls(grpc, engine, gate, shutdown, options.grace_ms).await;
         drop(_end);
         store.close().await;

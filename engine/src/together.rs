@@ -1,7 +1,8 @@
 //! Callers that were woken by the same change ask again together: one step answers all of them.
 //!
-//! A decision can wake a thousand callers of one call. One step for each would have every other call
-//! of the engine wait behind them, the report of the one that was granted first of all.
+//! A decision can wake a thousand callers of one call. Were each served by a step of its own, every
+//! other call of the engine would wait behind them, first of all the report of the one that was
+//! granted.
 
 use std::{
     collections::HashMap,

@@ -1,6 +1,6 @@
 //! Calls of the engine: who asks, for how long, and what may be asked again.
 
-use std::{future::Future, time::Duration};
+use std::{future::Future, net::IpAddr, time::Duration};
 
 use http::{HeaderMap, HeaderName, header::AUTHORIZATION};
 use secrecy::{ExposeSecret as _, SecretString};
@@ -133,6 +133,14 @@ impl Caller {
         let mut metadata = MetadataMap::new();
         metadata.insert("x-undolog-via", MetadataValue::from_static("proxy"));
         Self { metadata, session: String::new() }
+    }
+
+    /// The same caller, and where it asks from.
+    pub(crate) fn at(mut self, address: IpAddr) -> Self {
+        if let Ok(value) = address.to_string().parse() {
+            self.metadata.insert("x-undolog-client-ip", value);
+        }
+        self
     }
 
     /// The session that a request means: its own word, else the header's.

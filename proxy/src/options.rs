@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use http::HeaderValue;
 use secrecy::SecretString;
+use undolog_core::networks::Networks;
 use undolog_egress::{EgressError, EgressOptions};
 
 /// How a proxy is started.
@@ -26,6 +27,8 @@ pub struct ProxyOptions {
     pub rate_burst: u32,
     /// Origins that browsers may call from; none by default.
     pub cors_origins: Vec<HeaderValue>,
+    /// Whose `x-forwarded-for` is believed: the networks of load balancers before this proxy.
+    pub trusted_forwarders: Networks,
     /// How long requests in flight may take to end after the shutdown began.
     pub grace_ms: u64,
 }
@@ -43,6 +46,7 @@ impl ProxyOptions {
             rate_per_second: 0,
             rate_burst: 0,
             cors_origins: Vec::new(),
+            trusted_forwarders: Networks::default(),
             grace_ms: 25_000,
         }
     }

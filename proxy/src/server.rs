@@ -75,8 +75,9 @@ async fn run(
         proxy.tasks.spawn(approved::run(Arc::clone(&proxy), executor));
     }
     let router = rest::router(Arc::clone(&proxy), cors(&options));
+    let service = router.into_make_service_with_connect_info::<SocketAddr>();
     let serving =
-        axum::serve(listener, router).with_graceful_shutdown(shutdown.clone().cancelled_owned());
+        axum::serve(listener, service).with_graceful_shutdown(shutdown.clone().cancelled_owned());
     let drained = async {
         let served = serving.await.map_err(|error| ProxyError::Serve(error.to_string()));
         proxy.tasks.close();

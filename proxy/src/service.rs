@@ -1,12 +1,17 @@
 //! What every request of a proxy shares. None of it matters when the process ends.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    net::IpAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
+use http::HeaderMap;
 use tokio::sync::{Notify, Semaphore};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use undolog_core::networks::Networks;
 use undolog_egress::Egress;
 
 use crate::{
@@ -39,6 +44,7 @@ pub(crate) struct Proxy {
     /// The proxy itself, once for each organisation that gave it a key.
     pub(crate) executors: Vec<Caller>,
     pub(crate) answers: AtomicBool,
+    trusted_forwarders: Networks,
 }
 
 impl Proxy {
@@ -63,6 +69,7 @@ impl Proxy {
             approved: Notify::new(),
             executors,
             answers: AtomicBool::new(false),
+            trusted_forwarders: options.trusted_forwarders.clone(),
         }))
     }
 
@@ -70,6 +77,13 @@ impl Proxy {
     /// waits for proxies: without ticks such a session would never expire.
     pub(crate) fn ticks(&self) -> bool {
         !self.executors.is_empty()
+    }
+
+    /// Who asked, as far as it can be believed.
+    pub(crate) fn client_ip(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
+        let named = headers.get_all("x-forwarded-for").iter();
+        let named: Vec<&str> = named.map(|value| value.to_str().unwrap_or("?")).collect();
+        self.trusted_forwarders.client(peer, &named.join(","))
     }
 
     /// Whether the engine answered a short while ago.

@@ -2,17 +2,23 @@
 -- of rows ($7) and of bytes ($8; the first row always).
 -- Promise: only requests of the organisation and, when a principal is given ($2), only those of its
 -- own sessions; matched counts the rows before the cut by bytes. Lock: none.
--- Index: idx_undolog_approval_session with a session, else idx_undolog_approval_org_state.
+-- Index: idx_undolog_approval_listed, once per state, so that each is read from its newest on and no
+-- further than the page goes.
 WITH page AS (
-  SELECT a.*, s.started_at
-  FROM undolog_approval_requests a
-  JOIN undolog_sessions s ON s.session_id = a.session_id AND s.org_id = a.org_id
-  WHERE a.org_id = $1
-    AND ($2::text IS NULL OR s.principal = $2)
-    AND a.state::text = ANY($3::text[])
-    AND ($4::uuid IS NULL OR a.session_id = $4)
-    AND ($5::timestamptz IS NULL OR (a.created_at, a.approval_request_id) < ($5, $6::uuid))
-  ORDER BY a.created_at DESC, a.approval_request_id DESC
+  SELECT one.*
+  FROM (SELECT DISTINCT unnest($3::text[]::undolog_approval_state[])) AS wanted (state)
+  CROSS JOIN LATERAL (
+    SELECT a.*, s.started_at
+    FROM undolog_approval_requests a
+    JOIN undolog_sessions s ON s.session_id = a.session_id AND s.org_id = a.org_id
+    WHERE a.org_id = $1 AND a.state = wanted.state
+      AND ($2::text IS NULL OR s.principal = $2)
+      AND ($4::uuid IS NULL OR a.session_id = $4)
+      AND ($5::timestamptz IS NULL OR (a.created_at, a.approval_request_id) < ($5, $6::uuid))
+    ORDER BY a.created_at DESC, a.approval_request_id DESC
+    LIMIT $7
+  ) AS one
+  ORDER BY one.created_at DESC, one.approval_request_id DESC
   LIMIT $7
 ), sized AS (
   SELECT page.*, count(*) OVER () AS matched,

@@ -20,5 +20,6 @@ FROM next, undolog_orgs o
 WHERE n.notification_id = next.notification_id AND o.org_id = $1
 RETURNING n.notification_id, n.fence, n.attempts, n.body::text AS body_text,
   extract(epoch FROM clock_timestamp())::bigint AS sent_at_seconds,
-  (extract(epoch FROM clock_timestamp() - n.created_at) * 1000)::bigint AS age_ms,
+  (extract(epoch FROM clock_timestamp() - COALESCE(n.replayed_at, n.created_at)) * 1000)::bigint
+    AS age_ms,
   o.webhook_url, o.webhook_secret, o.slug AS org_slug

@@ -1,7 +1,7 @@
 -- The numbers of an organisation's queue.
 -- Promise: one moment by the database's clock; a rollback is due or running, never both.
 -- Lock: none. Index: idx_undolog_rollbacks_due, idx_undolog_sessions_state,
--- idx_undolog_dead_letters_open, idx_undolog_effect_log_unknown, idx_undolog_approval_org_state,
+-- idx_undolog_dead_letters_open, idx_undolog_effect_log_uncertain, idx_undolog_approval_org_state,
 -- idx_undolog_notifications_due.
 SELECT r.due, COALESCE(r.oldest_due_age_ms, 0)::bigint AS oldest_due_age_ms, r.running,
   (SELECT count(*) FROM undolog_sessions s
@@ -10,7 +10,10 @@ SELECT r.due, COALESCE(r.oldest_due_age_ms, 0)::bigint AS oldest_due_age_ms, r.r
     JOIN undolog_sessions s ON s.session_id = d.session_id AND s.org_id = $1
     WHERE d.org_id = $1 AND d.closed_at IS NULL AND s.settled_at IS NULL) AS dead_letters_open,
   (SELECT count(*) FROM undolog_effect_log e
-    WHERE e.org_id = $1 AND e.state = 'unknown') AS unknown,
+    JOIN undolog_sessions s ON s.session_id = e.session_id AND s.org_id = $1
+    WHERE e.org_id = $1
+      AND (e.state = 'unknown' OR (e.state = 'failed' AND e.outcome = 'maybe_applied'))
+      AND (e.state = 'unknown' OR (s.settled_at IS NULL AND s.sealed_at IS NULL))) AS unknown,
   (SELECT count(*) FROM undolog_approval_requests a
     WHERE a.org_id = $1 AND a.state = 'pending') AS approvals_pending,
   EXISTS (SELECT FROM undolog_pause_all) AS paused_everywhere,

@@ -10,6 +10,7 @@ use uuid::Uuid;
 
 use crate::{
     error::StepError,
+    registry,
     session::{LockedSession, one_row},
     tenant::Tenant,
 };
@@ -57,6 +58,18 @@ impl UndoRow {
     /// The state as the core knows it.
     pub fn state(&self) -> Result<UndoState, StepError> {
         UndoState::from_str(&self.state).map_err(|e| StepError::Corrupt(e.to_string()))
+    }
+
+    /// May its compensation be run again when the call's result came after it?
+    pub(crate) async fn is_repeatable(
+        &self,
+        tx: &mut Tenant,
+        session: &LockedSession,
+    ) -> Result<bool, StepError> {
+        let epoch = session.row.registry_epoch;
+        let version = Some(self.compensation_version.as_str());
+        let bundle = registry::compensation(tx, epoch, &self.compensation_fn, version).await?;
+        Ok(bundle.is_some_and(|bundle| bundle.fn_body.repeatable))
     }
 
     /// Moves the entry and records it in the session's events.

@@ -5,12 +5,13 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use undolog_proto::v1::{
     Compensation, GetCompensationRequest, ListCompensationsRequest, RegisterCompensationRequest,
+    SetCompensationActiveRequest,
 };
 
 use crate::{
     api::{Api, ApiArgs},
     error::CliError,
-    input::{FileArgs, json_bytes},
+    input::{ActiveArgs, FileArgs, json_bytes},
     out::Out,
     views::CompensationView,
 };
@@ -40,6 +41,10 @@ pub enum CompensationsVerb {
         /// Its version; the newest active one if left out.
         version: Option<String>,
     },
+    /// Take one out of use: nothing new begins with it. What was bound before is undone all the same.
+    Deactivate(ActiveArgs),
+    /// Bring one back into use.
+    Activate(ActiveArgs),
 }
 
 /// A compensation as it stands in a file.
@@ -85,6 +90,8 @@ pub async fn run(args: CompensationsArgs, out: &Out) -> Result<(), CliError> {
         CompensationsVerb::Register(file) => register(&api, &file, out).await,
         CompensationsVerb::List => list(&api, out).await,
         CompensationsVerb::Show { name, version } => show(&api, name, version, out).await,
+        CompensationsVerb::Deactivate(args) => set_active(&api, args, false, out).await,
+        CompensationsVerb::Activate(args) => set_active(&api, args, true, out).await,
     }
 }
 
@@ -136,4 +143,20 @@ async fn show(
     let answer = api.registry().get_compensation(api.request(request)).await?.into_inner();
     let view = CompensationView::from(&answer.compensation.unwrap_or_default());
     if out.is_json() { out.json(&view) } else { out.record(view.record()) }
+}
+
+async fn set_active(
+    api: &Api,
+    args: ActiveArgs,
+    is_active: bool,
+    out: &Out,
+) -> Result<(), CliError> {
+    let request = SetCompensationActiveRequest {
+        org_id: api.org(),
+        fn_name: args.name.clone(),
+        fn_version: args.version.clone().unwrap_or_default(),
+        is_active,
+    };
+    let answer = api.registry().set_compensation_active(api.request(request)).await?.into_inner();
+    args.tell(&answer.changed_versions, is_active, out)
 }

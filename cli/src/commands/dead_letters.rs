@@ -219,10 +219,16 @@ async fn show(api: &Api, dead_letter_id: String, out: &Out) -> Result<(), CliErr
         let rows = detail.attempts.iter().map(UndoAttemptView::row).collect();
         out.table(&UndoAttemptView::HEADERS, rows)?;
     }
+        if detail.attempts_left_out > 0 {
+            out.line(format!("{} older calls are left out", detail.attempts_left_out))?;
+        }
     let Some(call) = &detail.next_call else { return Ok(()) };
     out.line("\na retry would send")?;
     out.table(&PlannedUndoView::HEADERS, vec![call.row()])?;
     match detail.next_body().map(crate::views::Raw::whole) {
+    if detail.fields_left_out.iter().any(|field| field == "next_call.body") {
+        return out.line("its body is too large to be shown here");
+    }
         Some(body) if !body.is_empty() => out.line(body),
         _ => Ok(()),
     }

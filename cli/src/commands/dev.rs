@@ -12,6 +12,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::json;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use undolog_core::networks::Networks;
 use undolog_embedded::{Cluster, EmbeddedError};
 use undolog_engine::{DevMode, EngineOptions};
 use undolog_proxy::ProxyOptions;
@@ -145,6 +146,7 @@ fn engine_options(args: &DevArgs, url: &SecretString) -> EngineOptions {
         http_listen: Some(loopback(args.http_port)),
         dev: Some(DevMode { owner_url: url.clone(), default_org: DEFAULT_ORG.to_owned() }),
         grace_ms: GRACE_MS,
+        trusted_proxies: Networks::loopback(),
         ..EngineOptions::new(store)
     }
 }

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use clap::Args;
+use undolog_core::networks::{Network, Networks};
 use undolog_engine::{EngineError, EngineOptions};
 
 use crate::{database::DatabaseArgs, error::CliError, shutdown};
@@ -23,6 +24,10 @@ pub struct EngineArgs {
     #[arg(long, env = "UNDOLOG_HTTP_LISTEN", value_name = "ADDRESS")]
     #[arg(default_value = "0.0.0.0:9090")]
     pub http_listen: SocketAddr,
+    /// Networks of the proxies: what they say about their clients' addresses is believed and stands
+    /// beside a decision. Nobody's word by default.
+    #[arg(long, env = "UNDOLOG_TRUSTED_PROXIES", value_delimiter = ',', value_name = "NETWORK,…")]
+    pub trusted_proxies: Vec<Network>,
     /// How long calls in flight may take to end after SIGTERM.
     #[arg(long, env = "UNDOLOG_GRACE_SECONDS", default_value_t = 25, value_name = "SECONDS")]
     pub grace_seconds: u32,
@@ -35,6 +40,7 @@ pub async fn run(args: EngineArgs) -> Result<(), CliError> {
     let options = EngineOptions {
         listen: args.listen,
         http_listen: Some(args.http_listen),
+        trusted_proxies: Networks::new(args.trusted_proxies),
         grace_ms: u64::from(args.grace_seconds) * 1_000,
         ..EngineOptions::new(store)
     };

@@ -9,6 +9,7 @@ pub mod dev;
 pub mod engine;
 pub mod keys;
 pub mod migrate;
+mod notifications;
 pub mod orgs;
 pub mod projects;
 pub mod proxy;

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use clap::Args;
 use secrecy::SecretString;
+use undolog_core::networks::{Network, Networks};
 use undolog_proxy::{ProxyError, ProxyOptions};
 
 use super::worker::EgressArgs;
@@ -37,6 +38,10 @@ pub struct ProxyArgs {
     /// Origins that browsers may call from.
     #[arg(long, env = "UNDOLOG_CORS_ORIGINS", value_delimiter = ',', value_name = "ORIGIN,…")]
     pub cors_origins: Vec<String>,
+    /// Networks of load balancers before this proxy, whose x-forwarded-for is believed.
+    #[arg(long, env = "UNDOLOG_TRUSTED_FORWARDERS", value_delimiter = ',')]
+    #[arg(value_name = "NETWORK,…")]
+    pub trusted_forwarders: Vec<Network>,
     /// How long requests in flight may take to end after SIGTERM.
     #[arg(long, env = "UNDOLOG_GRACE_SECONDS", default_value_t = 25, value_name = "SECONDS")]
     pub grace_seconds: u32,
@@ -55,6 +60,7 @@ pub async fn run(args: ProxyArgs) -> Result<(), CliError> {
         rate_per_second: args.rate_per_second,
         rate_burst: args.rate_burst,
         cors_origins: origins.collect::<Result<_, _>>()?,
+        trusted_forwarders: Networks::new(args.trusted_forwarders),
         grace_ms: u64::from(args.grace_seconds) * 1_000,
         ..ProxyOptions::new(args.engine_url)
     };

@@ -6,6 +6,7 @@ use undolog_proto::v1::{
     GetQueueStatusRequest, PauseQueueRequest, QueueStatus, ResumeQueueRequest,
 };
 
+use super::notifications::{self, NotificationsVerb};
 use crate::{
     api::{Api, ApiArgs},
     error::CliError,
@@ -37,6 +38,12 @@ pub enum QueueVerb {
     Resume(ResumeArgs),
     /// Show what is due, running, halted, paused and dead.
     Status,
+    /// Webhooks that were given up.
+    Notifications {
+        /// What to do.
+        #[command(subcommand)]
+        verb: NotificationsVerb,
+    },
 }
 
 /// What to pause.
@@ -71,31 +78,30 @@ pub async fn run(args: QueueArgs, out: &Out) -> Result<(), CliError> {
             pause_everywhere(&args.owner, &pause.reason, out).await
         }
         QueueVerb::Resume(resume) if resume.everywhere => resume_everywhere(&args.owner, out).await,
-        verb => {
-            let api = Api::connect(&args.api)?;
-            show(&call(&api, verb).await?, out)
+        QueueVerb::Notifications { verb } => {
+            notifications::run(&Api::connect(&args.api)?, verb, out).await
         }
-    }
-}
-
-async fn call(api: &Api, verb: QueueVerb) -> Result<QueueStatus, CliError> {
-    let (org_id, mut operator) = (api.org(), api.operator());
-    let answer = match verb {
         QueueVerb::Pause(pause) => {
-            let compensation_fn = pause.compensation.unwrap_or_default();
-            let request = PauseQueueRequest { org_id, compensation_fn, reason: pause.reason };
-            operator.pause_queue(api.request(request)).await?
+            let api = Api::connect(&args.api)?;
+            let request = PauseQueueRequest {
+                org_id: api.org(),
+                compensation_fn: pause.compensation.unwrap_or_default(),
+                reason: pause.reason,
+            };
+            show(&api.operator().pause_queue(api.request(request)).await?.into_inner(), out)
         }
         QueueVerb::Resume(resume) => {
+            let api = Api::connect(&args.api)?;
             let compensation_fn = resume.compensation.unwrap_or_default();
-            let request = ResumeQueueRequest { org_id, compensation_fn };
-            operator.resume_queue(api.request(request)).await?
+            let request = ResumeQueueRequest { org_id: api.org(), compensation_fn };
+            show(&api.operator().resume_queue(api.request(request)).await?.into_inner(), out)
         }
         QueueVerb::Status => {
-            operator.get_queue_status(api.request(GetQueueStatusRequest { org_id })).await?
+            let api = Api::connect(&args.api)?;
+            let request = GetQueueStatusRequest { org_id: api.org() };
+            show(&api.operator().get_queue_status(api.request(request)).await?.into_inner(), out)
         }
-    };
-    Ok(answer.into_inner())
+    }
 }
 
 /// Prints the queue as it stands.

@@ -3,12 +3,14 @@
 use clap::{Args, Subcommand};
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use undolog_proto::v1::{GetToolRequest, ListToolsRequest, RegisterToolRequest, Tool};
+use undolog_proto::v1::{
+    GetToolRequest, ListToolsRequest, RegisterToolRequest, SetToolActiveRequest, Tool,
+};
 
 use crate::{
     api::{Api, ApiArgs},
     error::CliError,
-    input::{FileArgs, json_bytes},
+    input::{ActiveArgs, FileArgs, json_bytes},
     out::Out,
     views::ToolView,
 };
@@ -38,6 +40,10 @@ pub enum ToolsVerb {
         /// Its version; the newest active one if left out.
         version: Option<String>,
     },
+    /// Take one out of use: nothing new begins with it. What was bound before is undone all the same.
+    Deactivate(ActiveArgs),
+    /// Bring one back into use.
+    Activate(ActiveArgs),
 }
 
 /// A tool as it stands in a file.
@@ -103,6 +109,8 @@ pub async fn run(args: ToolsArgs, out: &Out) -> Result<(), CliError> {
         ToolsVerb::Register(file) => register(&api, &file, out).await,
         ToolsVerb::List => list(&api, out).await,
         ToolsVerb::Show { name, version } => show(&api, name, version, out).await,
+        ToolsVerb::Deactivate(args) => set_active(&api, args, false, out).await,
+        ToolsVerb::Activate(args) => set_active(&api, args, true, out).await,
     }
 }
 
@@ -150,4 +158,20 @@ async fn show(
     let answer = api.registry().get_tool(api.request(request)).await?.into_inner();
     let view = ToolView::from(&answer.tool.unwrap_or_default());
     if out.is_json() { out.json(&view) } else { out.record(view.record()) }
+}
+
+async fn set_active(
+    api: &Api,
+    args: ActiveArgs,
+    is_active: bool,
+    out: &Out,
+) -> Result<(), CliError> {
+    let request = SetToolActiveRequest {
+        org_id: api.org(),
+        tool_name: args.name.clone(),
+        tool_version: args.version.clone().unwrap_or_default(),
+        is_active,
+    };
+    let answer = api.registry().set_tool_active(api.request(request)).await?.into_inner();
+    args.tell(&answer.changed_versions, is_active, out)
 }

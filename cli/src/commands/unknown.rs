@@ -31,6 +31,11 @@ pub struct UnknownArgs {
 pub enum UnknownVerb {
     /// List them, the longest unknown first, with what is known.
     List(ListArgs),
+    /// Show one of them with everything that is known.
+    Show {
+        /// The effect's id.
+        effect_id: String,
+    },
     /// Say what happened.
     Resolve(ResolveArgs),
 }
@@ -94,6 +99,10 @@ pub async fn run(args: UnknownArgs, out: &Out) -> Result<(), CliError> {
     let api = Api::connect(&args.api)?;
     match args.verb {
         UnknownVerb::List(list_args) => list(&api, list_args, out).await,
+        UnknownVerb::Show { effect_id } => {
+            let found = find(&api, &effect_id).await?;
+            if out.is_json() { out.json(&found) } else { out.record(found.record()) }
+        }
         UnknownVerb::Resolve(resolve_args) => resolve(&api, resolve_args, out).await,
     }
 }
@@ -106,6 +115,7 @@ async fn read(api: &Api, args: &ListArgs) -> Result<Vec<UnknownView>, CliError> 
             tool_name: args.tool.clone().unwrap_or_default(),
             page_size,
             page_token,
+            effect_id: String::new(),
         };
         let page = api.operator().list_unknown(api.request(request)).await?.into_inner();
         Ok((page.effects.iter().map(Into::into).collect(), page.next_page_token))
@@ -134,7 +144,7 @@ async fn resolve(api: &Api, args: ResolveArgs, out: &Out) -> Result<(), CliError
     };
     let session_id = match args.session {
         Some(session) => session,
-        None => session_of(api, &args.effect_id).await?,
+        None => find(api, &args.effect_id).await?.effect.session_id,
     };
     let request = ResolveEffectRequest {
         org_id: api.org(),
@@ -158,12 +168,15 @@ async fn resolve(api: &Api, args: ResolveArgs, out: &Out) -> Result<(), CliError
     ))
 }
 
-async fn session_of(api: &Api, effect_id: &str) -> Result<String, CliError> {
-    let every = ListArgs { session: None, tool: None, limit: 0 };
-    let found = read(api, &every).await?.into_iter().map(|unknown| unknown.effect);
-    let mut found = found.filter(|effect| effect.effect_id.eq_ignore_ascii_case(effect_id));
-    found.next().map(|effect| effect.session_id).ok_or_else(|| CliError::Refused {
+async fn find(api: &Api, effect_id: &str) -> Result<UnknownView, CliError> {
+    let request = ListUnknownRequest {
+        org_id: api.org(),
+        effect_id: effect_id.to_owned(),
+        ..ListUnknownRequest::default()
+    };
+    let page = api.operator().list_unknown(api.request(request)).await?.into_inner();
+    page.effects.first().map(UnknownView::from).ok_or_else(|| CliError::Refused {
         reason: "EFFECT_NOT_FOUND".to_owned(),
-        message: format!("{effect_id} is none of the unknown effects; name its --session"),
+        message: format!("{effect_id} is no effect of which nobody knows whether it happened"),
     })
 }

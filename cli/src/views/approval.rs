@@ -128,6 +128,7 @@ pub struct DecisionView {
     pub note: Option<String>,
     pub args_diff: Raw,
     pub occurred_at: Option<String>,
+    pub actor_ip: Option<String>,
 }
 
 impl From<&ApprovalEvent> for DecisionView {
@@ -139,13 +140,14 @@ impl From<&ApprovalEvent> for DecisionView {
             note: text(&from.note),
             args_diff: Raw::new(&from.args_diff),
             occurred_at: time(from.occurred_at.as_ref()),
+            actor_ip: text(&from.actor_ip),
         }
     }
 }
 
 impl DecisionView {
     /// The columns of a table of decisions.
-    pub const HEADERS: [&'static str; 6] = ["time", "action", "by", "name", "edit", "note"];
+    pub const HEADERS: [&'static str; 7] = ["time", "action", "by", "name", "from", "edit", "note"];
 
     /// The cells of a table's row.
     #[must_use]
@@ -155,6 +157,7 @@ impl DecisionView {
             self.action.clone(),
             self.actor.clone(),
             self.claimed_actor.clone().unwrap_or_default(),
+            self.actor_ip.clone().unwrap_or_default(),
             self.args_diff.cell(),
             shorten(self.note.as_deref().unwrap_or_default(), 60),
         ]

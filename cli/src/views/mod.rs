@@ -16,8 +16,8 @@ use serde_json::value::RawValue;
 pub use approval::{ApprovalDetailView, ApprovalView, DecisionView, UpdateView};
 pub use event::EventView;
 pub use operator::{
-    BreakerView, ChangeView, ChangesView, DeadLetterDetailView, DeadLetterItemView, PauseView,
-    QueueView, UndoAttemptView, UnknownView,
+    BreakerView, ChangeView, ChangesView, DeadLetterDetailView, DeadLetterItemView,
+    NotificationView, PauseView, QueueView, UndoAttemptView, UnknownView,
 };
 pub use registry::{CompensationView, ToolView};
 pub use rollback::{PlanView, PlannedUndoView, ResidueView};

@@ -1,7 +1,7 @@
 use serde::Serialize;
 use undolog_proto::v1::{
-    Breaker, DeadLetterChange, DeadLetterItem, DeadLettersChanged, GetDeadLetterResponse, Pause,
-    QueueStatus, UndoAttempt, UnknownEffect,
+    Breaker, DeadLetterChange, DeadLetterItem, DeadLettersChanged, GetDeadLetterResponse,
+    Notification, Pause, QueueStatus, UndoAttempt, UnknownEffect,
 };
 
 use super::{
@@ -80,6 +80,7 @@ impl DeadLetterItemView {
             ("closed", or_empty(&letter.closed_at)),
             ("closed by", or_empty(&letter.closed_by)),
             ("resolution", or_empty(&letter.resolution)),
+            ("note", letter.note.as_ref().map_or_else(String::new, |n| shorten(n, usize::MAX))),
         ]
     }
 }
@@ -153,6 +154,8 @@ pub struct DeadLetterDetailView {
     pub entry: Option<UndoEntryView>,
     pub effect: EffectView,
     pub attempts: Vec<UndoAttemptView>,
+    pub attempts_left_out: u32,
+    pub fields_left_out: Vec<String>,
     pub next_call: Option<PlannedUndoView>,
 }
 
@@ -163,6 +166,8 @@ impl From<&GetDeadLetterResponse> for DeadLetterDetailView {
             entry: from.entry.as_ref().map(Into::into),
             effect: (&from.effect.clone().unwrap_or_default()).into(),
             attempts: from.attempts.iter().map(Into::into).collect(),
+            attempts_left_out: from.attempts_left_out,
+            fields_left_out: from.fields_left_out.clone(),
             next_call: from.next_call.as_ref().map(Into::into),
         }
     }
@@ -258,21 +263,52 @@ impl From<&UnknownEffect> for UnknownView {
 impl UnknownView {
     /// The columns of a table of unknown effects.
     pub const HEADERS: [&'static str; 8] =
-        ["effect", "tool", "tier", "lost", "probe", "session", "session state", "args"];
+        ["effect", "state", "tool", "since", "probe", "session", "session state", "args"];
 
     /// The cells of a table's row.
     #[must_use]
     pub fn row(&self) -> Vec<String> {
         vec![
             self.effect.effect_id.clone(),
+            self.state(),
             self.effect.tool_name.clone(),
-            self.effect.tier.clone(),
             time_cell(self.lost_at.as_ref()),
             self.probed(),
             self.effect.session_id.clone(),
             self.session_state.clone(),
             self.effect.args.cell(),
         ]
+    }
+
+    /// The fields of a record.
+    #[must_use]
+    pub fn record(&self) -> Vec<(&'static str, String)> {
+        let or_empty = |value: &Option<String>| value.clone().unwrap_or_default();
+        let effect = &self.effect;
+        vec![
+            ("effect", effect.effect_id.clone()),
+            ("state", self.state()),
+            ("since", or_empty(&self.lost_at)),
+            ("tool", format!("{} {} ({})", effect.tool_name, effect.tool_version, effect.tier)),
+            ("session", format!("{} ({})", effect.session_id, self.session_state)),
+            ("step", effect.step_index.to_string()),
+            ("attempt", effect.attempt.to_string()),
+            ("granted", or_empty(&self.granted_at)),
+            ("args", effect.args.whole()),
+            ("error", effect.error.as_ref().map_or_else(String::new, |e| shorten(e, 500))),
+            ("approval", or_empty(&effect.approval_request_id)),
+            ("probe", self.probed()),
+        ]
+    }
+
+    /// `unknown`, or that it failed and may have taken effect.
+    fn state(&self) -> String {
+        match self.effect.outcome.as_deref() {
+            Some(outcome) if self.effect.state == "failed" => {
+                format!("failed ({})", outcome.replace('_', " "))
+            }
+            _ => self.effect.state.clone(),
+        }
     }
 
     fn probed(&self) -> String {
@@ -282,6 +318,64 @@ impl UnknownView {
             None if self.has_probe => "not asked yet".to_owned(),
             None => "none".to_owned(),
         }
+    }
+}
+
+/// A webhook.
+#[derive(Debug, Clone, Serialize)]
+#[expect(missing_docs, reason = "the fields are described on the wire")]
+pub struct NotificationView {
+    pub notification_id: String,
+    pub session_id: String,
+    pub kind: String,
+    pub state: String,
+    pub body: Raw,
+    pub attempts: u32,
+    pub last_error: Option<String>,
+    pub created_at: Option<String>,
+    pub due_at: Option<String>,
+    pub finished_at: Option<String>,
+    pub replayed_at: Option<String>,
+    pub replayed_by: Option<String>,
+}
+
+impl From<&Notification> for NotificationView {
+    fn from(from: &Notification) -> Self {
+        Self {
+            notification_id: from.notification_id.clone(),
+            session_id: from.session_id.clone(),
+            kind: from.kind.clone(),
+            state: from.state.clone(),
+            body: Raw::new(&from.body),
+            attempts: from.attempts,
+            last_error: text(&from.last_error),
+            created_at: time(from.created_at.as_ref()),
+            due_at: time(from.due_at.as_ref()),
+            finished_at: time(from.finished_at.as_ref()),
+            replayed_at: time(from.replayed_at.as_ref()),
+            replayed_by: text(&from.replayed_by),
+        }
+    }
+}
+
+impl NotificationView {
+    /// The columns of a table of webhooks.
+    pub const HEADERS: [&'static str; 8] =
+        ["notification", "kind", "state", "tries", "created", "session", "again by", "error"];
+
+    /// The cells of a table's row.
+    #[must_use]
+    pub fn row(&self) -> Vec<String> {
+        vec![
+            self.notification_id.clone(),
+            self.kind.clone(),
+            self.state.clone(),
+            self.attempts.to_string(),
+            time_cell(self.created_at.as_ref()),
+            self.session_id.clone(),
+            self.replayed_by.clone().unwrap_or_default(),
+            shorten(self.last_error.as_deref().unwrap_or_default(), 60),
+        ]
     }
 }
 

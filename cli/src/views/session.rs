@@ -217,6 +217,7 @@ pub struct DeadLetterView {
     pub closed_at: Option<String>,
     pub closed_by: Option<String>,
     pub resolution: Option<String>,
+    pub note: Option<String>,
 }
 
 impl From<&DeadLetter> for DeadLetterView {
@@ -233,6 +234,7 @@ impl From<&DeadLetter> for DeadLetterView {
             closed_at: time(from.closed_at.as_ref()),
             closed_by: text(&from.closed_by),
             resolution: text(&from.resolution),
+            note: text(&from.note),
         }
     }
 }

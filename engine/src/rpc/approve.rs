@@ -23,6 +23,7 @@ pub(super) async fn run(
         actor: request.actor,
         approved_args: (!request.approved_args.is_empty()).then_some(request.approved_args),
         note: request.note,
+        actor_ip: call.client_ip,
     };
     let approved = engine.run(step).await?;
     engine.hub.wake(approved.effect_id);

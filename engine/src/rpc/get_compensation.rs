@@ -16,7 +16,7 @@ pub(super) async fn run(
     let (store, request) = (engine.store.clone(), call.message);
     let reading = async move {
         let (name, version) = (&request.fn_name, &request.fn_version);
-        registry::get_compensation(&store, &call.caller, name, version).await
+        registry::get(&store, &call.caller, name, version).await
     };
     let row = engine.read(reading).await?;
     Ok(v1::GetCompensationResponse { compensation: Some(shown::compensation(row)?) })

@@ -15,7 +15,7 @@ pub(super) async fn run(
 ) -> Result<v1::GetToolResponse, Status> {
     let (store, request) = (engine.store.clone(), call.message);
     let reading = async move {
-        registry::get_tool(&store, &call.caller, &request.tool_name, &request.tool_version).await
+        registry::get(&store, &call.caller, &request.tool_name, &request.tool_version).await
     };
     let row = engine.read(reading).await?;
     Ok(v1::GetToolResponse { tool: Some(shown::tool(row)?) })

@@ -15,7 +15,7 @@ pub(super) async fn run(
 ) -> Result<v1::ListCompensationsResponse, Status> {
     let paging = Paging { size: call.message.page_size, token: call.message.page_token };
     let store = engine.store.clone();
-    let reading = async move { registry::list_compensations(&store, &call.caller, &paging).await };
+    let reading = async move { registry::list(&store, &call.caller, &paging).await };
     let page = engine.read(reading).await?;
     Ok(v1::ListCompensationsResponse {
         compensations: page.rows.into_iter().map(shown::compensation).collect::<Result<_, _>>()?,

@@ -15,7 +15,7 @@ pub(super) async fn run(
 ) -> Result<v1::ListToolsResponse, Status> {
     let paging = Paging { size: call.message.page_size, token: call.message.page_token };
     let store = engine.store.clone();
-    let reading = async move { registry::list_tools(&store, &call.caller, &paging).await };
+    let reading = async move { registry::list(&store, &call.caller, &paging).await };
     let page = engine.read(reading).await?;
     Ok(v1::ListToolsResponse {
         tools: page.rows.into_iter().map(shown::tool).collect::<Result<_, _>>()?,

@@ -23,6 +23,8 @@ mod register_tool;
 mod reject;
 mod rollback;
 mod savepoint;
+mod set_compensation_active;
+mod set_tool_active;
 mod shown;
 mod watch_events;
 
@@ -108,6 +110,8 @@ verbs! {
         register_compensation(RegisterCompensationRequest) -> RegisterCompensationResponse,
         get_compensation(GetCompensationRequest) -> GetCompensationResponse,
         list_compensations(ListCompensationsRequest) -> ListCompensationsResponse,
+        set_tool_active(SetToolActiveRequest) -> SetToolActiveResponse,
+        set_compensation_active(SetCompensationActiveRequest) -> SetCompensationActiveResponse,
     }
 }
 

@@ -22,6 +22,7 @@ pub(super) async fn run(
         approval_id: uuid("approval_id", &request.approval_id)?,
         actor: request.actor,
         note: request.note,
+        actor_ip: call.client_ip,
     };
     let effect_id = engine.run(step).await?;
     engine.hub.wake(effect_id);

@@ -92,6 +92,7 @@ pub(super) fn dead_letter(view: DeadLetterView) -> v1::DeadLetter {
         closed_at: view.closed_at.map(timestamp),
         closed_by: view.closed_by.unwrap_or_default(),
         resolution: view.resolution.unwrap_or_default(),
+        note: view.note.unwrap_or_default(),
     }
 }
 

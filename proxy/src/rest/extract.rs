@@ -1,10 +1,10 @@
 //! What handlers take from a request; every failure is the documented body.
 
-use std::{sync::Arc, time::Duration};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::{
     body::Body,
-    extract::{FromRequest, FromRequestParts, Path, Query, Request},
+    extract::{ConnectInfo, FromRequest, FromRequestParts, Path, Query, Request},
 };
 use futures::StreamExt as _;
 use http::{StatusCode, header::CONTENT_LENGTH, request::Parts};
@@ -26,7 +26,12 @@ impl FromRequestParts<Arc<Proxy>> for Caller {
     type Rejection = Refused;
 
     async fn from_request_parts(parts: &mut Parts, proxy: &Arc<Proxy>) -> Result<Self, Refused> {
-        Self::from_headers(&parts.headers, proxy.ticks())
+        let caller = Self::from_headers(&parts.headers, proxy.ticks())?;
+        let peer = parts.extensions.get::<ConnectInfo<SocketAddr>>();
+        Ok(match peer {
+            Some(ConnectInfo(peer)) => caller.at(proxy.client_ip(peer.ip(), &parts.headers)),
+            None => caller,
+        })
     }
 }
 

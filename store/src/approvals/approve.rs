@@ -1,5 +1,7 @@
 //! Approve: one decision wins, by the database's clock.
 
+use std::net::IpAddr;
+
 use serde_json::json;
 use undolog_core::{
     json::{canonical, parse_strict, to_serde},
@@ -33,6 +35,8 @@ pub struct Approve {
     pub approved_args: Option<Vec<u8>>,
     /// A note for people.
     pub note: String,
+    /// Where the decision came from, as a proxy saw it whose word is believed.
+    pub actor_ip: Option<IpAddr>,
 }
 
 /// What an approval answers.
@@ -105,6 +109,7 @@ impl Step for Approve {
             claimed_actor: Some(self.actor.as_str()).filter(|name| !name.is_empty()),
             note: Some(self.note.as_str()).filter(|note| !note.is_empty()),
             args_diff: if is_edit { Some(diff(&proposed, &approved)?) } else { None },
+            actor_ip: self.actor_ip,
         };
         audit(tx, &session, approval.id(), &line).await?;
         if is_reached {

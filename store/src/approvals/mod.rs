@@ -8,7 +8,7 @@ mod revoke;
 mod timeout;
 mod vote;
 
-use std::str::FromStr as _;
+use std::{net::IpAddr, str::FromStr as _};
 
 pub use approve::{Approve, Approved};
 use chrono::{DateTime, Utc};
@@ -85,6 +85,8 @@ pub struct AuditLine<'a> {
     pub note: Option<&'a str>,
     /// The edit, as RFC 6902.
     pub args_diff: Option<Value>,
+    /// Where the decision came from.
+    pub actor_ip: Option<IpAddr>,
 }
 
 impl ApprovalRow {
@@ -264,6 +266,7 @@ pub(crate) async fn audit(
         .bind(line.note)
         .bind(&line.args_diff)
         .bind(session.t())
+        .bind(line.actor_ip.map(|address| address.to_string()))
         .execute(tx.conn())
         .await?;
     Ok(())

@@ -1,5 +1,7 @@
 //! Reject: final, and it wins while the request is pending.
 
+use std::net::IpAddr;
+
 use serde_json::json;
 use undolog_core::state::{ApprovalEvent, ApprovalState, EffectEvent, SessionEvent};
 use uuid::Uuid;
@@ -26,6 +28,8 @@ pub struct Reject {
     pub actor: String,
     /// A note for people.
     pub note: String,
+    /// Where the decision came from, as a proxy saw it whose word is believed.
+    pub actor_ip: Option<IpAddr>,
 }
 
 impl Step for Reject {
@@ -59,6 +63,7 @@ impl Step for Reject {
             claimed_actor: Some(self.actor.as_str()).filter(|name| !name.is_empty()),
             note: Some(self.note.as_str()).filter(|note| !note.is_empty()),
             args_diff: None,
+            actor_ip: self.actor_ip,
         };
         audit(tx, &session, approval.id(), &line).await?;
         announce(tx, effect.effect_id).await?;

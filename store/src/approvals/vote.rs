@@ -31,20 +31,28 @@ pub(super) fn refuse_requester(approval: &ApprovalRow, caller: &Caller) -> Resul
 
 /// The ballot as it stands: the proposed arguments, or the last edit of them.
 pub(super) async fn ballot(tx: &mut Tenant, approval: &ApprovalRow) -> Result<Ballot, StepError> {
+    let round = match approval.quorum {
+        // The first vote decides, so there is none yet.
+        ..=1 => None,
+        _ => round(tx, approval).await?,
+    };
+    let node = match approval.approved()? {
+        Some(edited) => edited,
+        None => approval.proposed()?,
+    };
+    Ok(Ballot { round: round.unwrap_or(1), args: canonical(&node) })
+}
+
+async fn round(tx: &mut Tenant, approval: &ApprovalRow) -> Result<Option<i32>, StepError> {
     let org_id = tx.org_id();
-    let round: Option<i32> = sqlx::query_scalar(
+    Ok(sqlx::query_scalar(
         "SELECT max(round) FROM undolog_approval_votes \
          WHERE approval_request_id = $1 AND org_id = $2",
     )
     .bind(approval.id())
     .bind(org_id)
     .fetch_one(tx.conn())
-    .await?;
-    let node = match approval.approved()? {
-        Some(edited) => edited,
-        None => approval.proposed()?,
-    };
-    Ok(Ballot { round: round.unwrap_or(1), args: canonical(&node) })
+    .await?)
 }
 
 /// Casts a vote and answers whether the quorum is reached. Other arguments than those that are

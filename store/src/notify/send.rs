@@ -36,7 +36,7 @@ pub struct Delivery {
     pub body_text: String,
     /// The database's clock in seconds: what is signed.
     pub sent_at_seconds: i64,
-    /// How old it is.
+    /// How long it has been tried: since it was written, or since somebody had it sent again.
     pub age_ms: i64,
     /// Where it goes. `None`: the organisation wants none any more.
     pub webhook_url: Option<String>,

@@ -1,4 +1,4 @@
-//! What operators do: dead letters, unknown outcomes, halted sessions, pauses and the brake.
+//! What operators do: dead letters, unknown outcomes, halted sessions, pauses, webhooks, the brake.
 //!
 //! Every step checks the role itself, so that a call which passes no gate in front of it is refused
 //! as well. A decision and what follows from it (entry, effect, dead letter, rollback, session and
@@ -10,6 +10,7 @@ mod bulk;
 mod filter;
 mod go_on;
 mod letter;
+mod notifications;
 mod pause;
 mod queue;
 mod resolve;
@@ -23,6 +24,7 @@ mod unknown;
 pub use brake::{BrakeOrder, SetBrake};
 pub use bulk::{Change, Changed, RetryOptions, resolve_all, retry_all, skip_all};
 pub use filter::DeadLetterFilter;
+pub use notifications::{NotificationView, ReplayNotifications, Replayed, list_notifications};
 pub use pause::{Pause, Resume};
 pub use queue::{BreakerRow, PauseRow, QueueStatus, queue_status};
 pub use resolve::ResolveDeadLetter;

@@ -4,6 +4,7 @@
 use chrono::{DateTime, Utc};
 use sqlx::FromRow;
 use undolog_core::{
+    limits::{RESUME_STEP_MS, RESUME_WINDOW_MS},
     reason::{Reason, Refusal},
     role::Rpc,
 };
@@ -130,12 +131,14 @@ struct Waiting {
     due_at: DateTime<Utc>,
 }
 
-/// Rollbacks that wait and that nobody holds are looked at now. One that waits for something else
-/// goes on waiting after that look.
+/// Rollbacks that wait and that nobody holds are looked at soon, one after the other. One that waits
+/// for something else goes on waiting after that look.
 async fn wake(tx: &mut Tenant) -> Result<(), StepError> {
     let org_id = tx.org_id();
     let waiting: Vec<Waiting> = sqlx::query_as(include_str!("../../sql/operate_wake.sql"))
         .bind(org_id)
+        .bind(if crate::guard!("operate.spread") { RESUME_STEP_MS } else { 0.0 })
+        .bind(RESUME_WINDOW_MS)
         .fetch_all(tx.conn())
         .await?;
     for one in waiting.iter().take(WOKEN_MAX) {

@@ -36,8 +36,6 @@ const EXCERPT_BYTES: i32 = 4096;
 #[expect(missing_docs, reason = "the fields are those of the wire's DeadLetterItem")]
 pub struct DeadLetterItem {
     pub dead_letter: DeadLetterView,
-    /// What its operator said when it was settled.
-    pub note: Option<String>,
     pub tool_name: String,
     pub step_index: i32,
     pub position: i32,
@@ -54,7 +52,6 @@ pub struct DeadLetterItem {
 struct ItemShown {
     #[sqlx(flatten)]
     letter: DeadLetterShown,
-    note: Option<String>,
     tool_name: String,
     step_index: i32,
     position: i32,
@@ -72,7 +69,6 @@ impl From<ItemShown> for DeadLetterItem {
         let error_raw = row.last_error_raw;
         Self {
             dead_letter: row.letter.into(),
-            note: row.note,
             tool_name: row.tool_name,
             step_index: row.step_index,
             position: row.position,
@@ -158,7 +154,8 @@ pub struct DeadLetterDetail {
     pub entry: Option<UndoView>,
     /// Its effect.
     pub effect: EffectView,
-    /// The calls that were made, the newest first, at most 100.
+    /// The calls that were made, the newest first, as many as fit into a page, at most 100. The
+    /// dead letter says how many there are.
     pub attempts: Vec<UndoAttemptView>,
     /// What a retry would send now; `None`: there is nothing to send.
     pub next_call: Option<PlannedItem>,
@@ -293,6 +290,7 @@ async fn attempts(
         .bind(EXCERPT_BYTES)
         .bind(ATTEMPTS_SHOWN_MAX)
         .fetch_all(tx.conn())
+        .bind(PAGE_BYTES_MAX)
         .await?;
     Ok(rows.into_iter().map(UndoAttemptView::from).collect())
 }

@@ -19,21 +19,25 @@ use crate::{
     tenant::Tenant,
 };
 
-/// Which unknown effects are listed.
+/// Which uncertain effects are listed.
 #[derive(Debug, Clone, Default)]
 pub struct UnknownFilter {
     /// Of this session.
     pub session_id: Option<Uuid>,
     /// Of this tool; empty: of every one.
     pub tool_name: String,
+    /// Only this one.
+    pub effect_id: Option<Uuid>,
 }
 
-/// An unknown effect with what is known about it.
+/// An effect of which nobody knows whether it happened, with what is known: its state is `unknown`,
+/// or `failed` with the outcome `maybe_applied`.
 #[derive(Debug, Clone)]
 #[expect(missing_docs, reason = "the fields are those of the wire's UnknownEffect")]
 pub struct UnknownEffect {
     pub effect: EffectView,
     pub session_state: String,
+    /// Since when nobody knows.
     pub lost_at: DateTime<Utc>,
     pub granted_at: Option<DateTime<Utc>>,
     /// `happened`, `did_not_happen` or `cannot_tell`.
@@ -72,7 +76,7 @@ impl UnknownShown {
     }
 }
 
-/// Unknown effects, the longest unknown first.
+/// Effects of which nobody knows whether they happened, the longest unknown first.
 ///
 /// # Errors
 /// The filter or the page is refused, or the database could not be reached.
@@ -96,6 +100,7 @@ pub async fn list_unknown(
         .bind(effect_id)
         .bind(limit + 1)
         .bind(PAGE_BYTES_MAX)
+        .bind(filter.effect_id)
         .fetch_all(tx.conn())
         .await?;
     tx.commit().await?;

@@ -2,6 +2,7 @@
 
 use chrono::{DateTime, Utc};
 use sqlx::FromRow;
+use undolog_core::limits::{RESUME_STEP_MS, RESUME_WINDOW_MS};
 
 use super::Owner;
 use crate::error::StepError;
@@ -40,6 +41,8 @@ impl Owner {
     /// pauses of single organisations stay.
     pub async fn resume_all(&mut self) -> Result<Option<PauseAll>, StepError> {
         Ok(sqlx::query_as(include_str!("../../sql/operate_resume_all.sql"))
+            .bind(RESUME_STEP_MS)
+            .bind(RESUME_WINDOW_MS)
             .fetch_optional(&mut self.conn)
             .await?)
     }

@@ -102,6 +102,7 @@ pub struct ApprovalEventView {
     pub note: Option<String>,
     pub args_diff: Option<String>,
     pub occurred_at: DateTime<Utc>,
+    pub actor_ip: Option<String>,
 }
 
 #[derive(Debug, FromRow)]
@@ -218,7 +219,7 @@ pub async fn list_approvals(
     let (micros, approval_id) = paging.after::<(i64, Uuid)>("approvals")?.unzip();
     let before = micros.map(time_of).transpose()?;
     let mut tx = Tenant::begin(store, caller.org_id).await?;
-    let rows: Vec<ApprovalShown> = sqlx::query_as(&list_statement(filter.states.is_empty()))
+    let rows: Vec<ApprovalShown> = sqlx::query_as(&list_statement(filter.session_id.is_some()))
         .bind(caller.org_id)
         .bind(only_of(caller))
         .bind(states)
@@ -237,13 +238,12 @@ pub async fn list_approvals(
     })
 }
 
-/// The statement of a list. What nobody has decided has a partial index of its own, which Postgres
-/// takes only when the statement itself says so.
-fn list_statement(is_pending: bool) -> String {
+/// The statement of a list. The requests of one session are few and have an index of their own,
+/// which Postgres takes only when the statement itself says so.
+fn list_statement(is_of_session: bool) -> String {
     let sql = include_str!("../../sql/approval_list.sql");
-    let any = "a.state::text = ANY($3::text[])";
-    if is_pending {
-        sql.replace(any, &format!("a.state = 'pending' AND {any}"))
+    if is_of_session {
+        sql.replace("($4::uuid IS NULL OR a.session_id = $4)", "a.session_id = $4")
     } else {
         sql.into()
     }
@@ -271,7 +271,7 @@ pub async fn get_approval(
     let view = read(&mut tx, caller, approval_id).await;
     let events = sqlx::query_as(
         "SELECT action::text AS action, actor, claimed_actor, note, args_diff::text AS args_diff, \
-         occurred_at FROM undolog_approval_events WHERE approval_request_id = $1 AND org_id = $2 \
+         occurred_at, host(actor_ip) AS actor_ip FROM undolog_approval_events WHERE approval_request_id = $1 AND org_id = $2 \
          ORDER BY occurred_at, event_id LIMIT $3",
     )
     .bind(approval_id)

@@ -207,6 +207,8 @@ pub struct DeadLetterView {
     pub closed_at: Option<DateTime<Utc>>,
     pub closed_by: Option<String>,
     pub resolution: Option<String>,
+    /// What was said when it was settled.
+    pub note: Option<String>,
 }
 
 #[derive(Debug, FromRow)]
@@ -223,6 +225,7 @@ pub(crate) struct DeadLetterShown {
     closed_at: Option<DateTime<Utc>>,
     closed_by: Option<String>,
     resolution: Option<String>,
+    note: Option<String>,
 }
 
 impl From<DeadLetterShown> for DeadLetterView {
@@ -239,6 +242,7 @@ impl From<DeadLetterShown> for DeadLetterView {
             closed_at: row.closed_at,
             closed_by: row.closed_by,
             resolution: row.resolution,
+            note: row.note,
         }
     }
 }

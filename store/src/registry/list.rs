@@ -1,7 +1,7 @@
 //! Shows and lists registrations.
 
 use chrono::{DateTime, Utc};
-use sqlx::FromRow;
+use sqlx::{FromRow, postgres::PgRow};
 use undolog_core::{reason::Reason, version::newest_by};
 use uuid::Uuid;
 
@@ -65,57 +65,107 @@ pub struct CompensationRow {
     matched: i64,
 }
 
-/// The version of a tool that was named; `""` means the newest active one, or the newest when none
-/// is active.
-pub async fn get_tool(
+/// What is registered under a name and a version: tools and compensations.
+pub trait Registration: for<'r> FromRow<'r, PgRow> + Send + Unpin {
+    /// The list's name, in the tokens of its pages.
+    const LIST: &'static str;
+    /// Reads a page of versions by name and version.
+    const PAGE: &'static str;
+    /// Reads one version.
+    const ONE: &'static str;
+    /// Reads the versions of a name, and which of them are active.
+    const VERSIONS: &'static str;
+    /// Takes versions of a name out of use, or back; answers those that stood differently.
+    const SET_ACTIVE: &'static str;
+
+    /// Its name and version.
+    fn key(&self) -> (String, String);
+    /// How many rows the page would have without the limit in bytes.
+    fn matched(&self) -> i64;
+    /// The refusal when there is no such version.
+    fn not_found(name: &str) -> StepError;
+}
+
+impl Registration for ToolRow {
+    const LIST: &'static str = "tools";
+    const PAGE: &'static str = include_str!("../../sql/registry_tools.sql");
+    const ONE: &'static str = include_str!("../../sql/registry_tool.sql");
+    const VERSIONS: &'static str = "SELECT tool_version AS version, is_active \
+        FROM undolog_tool_registry WHERE org_id = $1 AND tool_name = $2";
+    const SET_ACTIVE: &'static str = include_str!("../../sql/registry_tool_active.sql");
+
+    fn key(&self) -> (String, String) {
+        (self.tool_name.clone(), self.tool_version.clone())
+    }
+
+    fn matched(&self) -> i64 {
+        self.matched
+    }
+
+    fn not_found(name: &str) -> StepError {
+        let why = format!("there is no such version of tool {name}");
+        StepError::refuse(Reason::ToolNotRegistered, why)
+    }
+}
+
+impl Registration for CompensationRow {
+    const LIST: &'static str = "compensations";
+    const PAGE: &'static str = include_str!("../../sql/registry_compensations.sql");
+    const ONE: &'static str = include_str!("../../sql/registry_compensation.sql");
+    const VERSIONS: &'static str = "SELECT fn_version AS version, is_active \
+        FROM undolog_compensation_registry WHERE org_id = $1 AND fn_name = $2";
+    const SET_ACTIVE: &'static str = include_str!("../../sql/registry_compensation_active.sql");
+
+    fn key(&self) -> (String, String) {
+        (self.fn_name.clone(), self.fn_version.clone())
+    }
+
+    fn matched(&self) -> i64 {
+        self.matched
+    }
+
+    fn not_found(name: &str) -> StepError {
+        let why = format!("there is no such version of compensation {name}");
+        StepError::refuse(Reason::CompensationNotFound, why)
+    }
+}
+
+/// The version that was named; `""` means the newest active one, or the newest when none is active.
+///
+/// # Errors
+/// There is none, or the database could not be reached.
+pub async fn get<R: Registration>(
     store: &Store,
     caller: &Caller,
     name: &str,
     version: &str,
-) -> Result<ToolRow, StepError> {
+) -> Result<R, StepError> {
     let mut tx = Tenant::begin(store, caller.org_id).await?;
     let version = match version {
-        "" => newest(&mut tx, NEWEST_TOOL, name).await?,
+        "" => newest::<R>(&mut tx, name).await?,
         version => Some(version.to_owned()),
     };
     let row = match version {
-        Some(version) => find_tool(&mut tx, name, &version).await?,
+        Some(version) => find(&mut tx, name, &version).await?,
         None => None,
     };
     tx.commit().await?;
-    row.ok_or_else(|| not_registered(name))
+    row.ok_or_else(|| R::not_found(name))
 }
 
-/// The version of a compensation that was named; `""` means the newest one, as for tools.
-pub async fn get_compensation(
-    store: &Store,
-    caller: &Caller,
-    fn_name: &str,
-    fn_version: &str,
-) -> Result<CompensationRow, StepError> {
-    let mut tx = Tenant::begin(store, caller.org_id).await?;
-    let version = match fn_version {
-        "" => newest(&mut tx, NEWEST_COMPENSATION, fn_name).await?,
-        version => Some(version.to_owned()),
-    };
-    let row = match version {
-        Some(version) => find_compensation(&mut tx, fn_name, &version).await?,
-        None => None,
-    };
-    tx.commit().await?;
-    row.ok_or_else(|| no_compensation(fn_name))
-}
-
-/// The tools of an organisation, by name and version.
-pub async fn list_tools(
+/// What an organisation has registered, by name and version.
+///
+/// # Errors
+/// The page is refused, or the database could not be reached.
+pub async fn list<R: Registration>(
     store: &Store,
     caller: &Caller,
     paging: &Paging,
-) -> Result<Page<ToolRow>, StepError> {
-    let (limit, after) = (paging.rows()?, paging.after::<(String, String)>("tools")?);
+) -> Result<Page<R>, StepError> {
+    let (limit, after) = (paging.rows()?, paging.after::<(String, String)>(R::LIST)?);
     let (name, version) = after.unwrap_or_default();
     let mut tx = Tenant::begin(store, caller.org_id).await?;
-    let rows: Vec<ToolRow> = sqlx::query_as(include_str!("../../sql/registry_tools.sql"))
+    let rows: Vec<R> = sqlx::query_as(R::PAGE)
         .bind(caller.org_id)
         .bind(name)
         .bind(version)
@@ -124,69 +174,40 @@ pub async fn list_tools(
         .fetch_all(tx.conn())
         .await?;
     tx.commit().await?;
-    let matched = rows.first().map_or(0, |row| row.matched);
-    Page::cut("tools", rows, limit, matched, |row| {
-        (row.tool_name.clone(), row.tool_version.clone())
-    })
+    let matched = rows.first().map_or(0, R::matched);
+    Page::cut(R::LIST, rows, limit, matched, R::key)
 }
 
-/// The compensations of an organisation, by name and version.
-pub async fn list_compensations(
-    store: &Store,
-    caller: &Caller,
-    paging: &Paging,
-) -> Result<Page<CompensationRow>, StepError> {
-    let (limit, after) = (paging.rows()?, paging.after::<(String, String)>("compensations")?);
-    let (name, version) = after.unwrap_or_default();
-    let mut tx = Tenant::begin(store, caller.org_id).await?;
-    let sql = include_str!("../../sql/registry_compensations.sql");
-    let rows: Vec<CompensationRow> = sqlx::query_as(sql)
-        .bind(caller.org_id)
-        .bind(name)
-        .bind(version)
-        .bind(limit + 1)
-        .bind(PAGE_BYTES_MAX)
-        .fetch_all(tx.conn())
-        .await?;
-    tx.commit().await?;
-    let matched = rows.first().map_or(0, |row| row.matched);
-    Page::cut("compensations", rows, limit, matched, |row| {
-        (row.fn_name.clone(), row.fn_version.clone())
-    })
-}
-
-const NEWEST_TOOL: &str = "SELECT tool_version AS version, is_active \
-    FROM undolog_tool_registry WHERE org_id = $1 AND tool_name = $2";
-const NEWEST_COMPENSATION: &str = "SELECT fn_version AS version, is_active \
-    FROM undolog_compensation_registry WHERE org_id = $1 AND fn_name = $2";
-
-/// The newest active version of a name, else the newest.
-async fn newest(
+/// The versions of a name, and which of them are active.
+pub(super) async fn versions<R: Registration>(
     tx: &mut Tenant,
-    sql: &'static str,
     name: &str,
-) -> Result<Option<String>, StepError> {
+) -> Result<Vec<(String, bool)>, StepError> {
     if name.contains('\0') {
-        return Ok(None);
+        return Ok(Vec::new());
     }
     let org_id = tx.org_id();
-    let versions: Vec<(String, bool)> =
-        sqlx::query_as(sql).bind(org_id).bind(name).fetch_all(tx.conn()).await?;
+    Ok(sqlx::query_as(R::VERSIONS).bind(org_id).bind(name).fetch_all(tx.conn()).await?)
+}
+
+/// The newest active version of a name, else the newest.
+async fn newest<R: Registration>(tx: &mut Tenant, name: &str) -> Result<Option<String>, StepError> {
+    let versions = versions::<R>(tx, name).await?;
     let active = newest_by(versions.iter().filter(|(_, active)| *active), |row| &row.0);
     let found = active.or_else(|| newest_by(versions.iter(), |row| &row.0));
     Ok(found.map(|(version, _)| version.clone()))
 }
 
-pub(super) async fn find_tool(
+async fn find<R: Registration>(
     tx: &mut Tenant,
     name: &str,
     version: &str,
-) -> Result<Option<ToolRow>, StepError> {
+) -> Result<Option<R>, StepError> {
     if name.contains('\0') || version.contains('\0') {
         return Ok(None);
     }
     let org_id = tx.org_id();
-    Ok(sqlx::query_as(include_str!("../../sql/registry_tool.sql"))
+    Ok(sqlx::query_as(R::ONE)
         .bind(org_id)
         .bind(name)
         .bind(version)
@@ -194,48 +215,11 @@ pub(super) async fn find_tool(
         .await?)
 }
 
-/// A tool's version that this step has just written or found.
-pub(super) async fn require_tool(
+/// A version that this step has just written or found.
+pub(super) async fn require<R: Registration>(
     tx: &mut Tenant,
     name: &str,
     version: &str,
-) -> Result<ToolRow, StepError> {
-    find_tool(tx, name, version).await?.ok_or_else(|| not_registered(name))
-}
-
-async fn find_compensation(
-    tx: &mut Tenant,
-    fn_name: &str,
-    fn_version: &str,
-) -> Result<Option<CompensationRow>, StepError> {
-    if fn_name.contains('\0') || fn_version.contains('\0') {
-        return Ok(None);
-    }
-    let org_id = tx.org_id();
-    Ok(sqlx::query_as(include_str!("../../sql/registry_compensation.sql"))
-        .bind(org_id)
-        .bind(fn_name)
-        .bind(fn_version)
-        .fetch_optional(tx.conn())
-        .await?)
-}
-
-/// A compensation's version that this step has just written or found.
-pub(super) async fn require_compensation(
-    tx: &mut Tenant,
-    fn_name: &str,
-    fn_version: &str,
-) -> Result<CompensationRow, StepError> {
-    find_compensation(tx, fn_name, fn_version).await?.ok_or_else(|| no_compensation(fn_name))
-}
-
-fn not_registered(name: &str) -> StepError {
-    StepError::refuse(Reason::ToolNotRegistered, format!("there is no such version of tool {name}"))
-}
-
-fn no_compensation(fn_name: &str) -> StepError {
-    StepError::refuse(
-        Reason::CompensationNotFound,
-        format!("there is no such version of compensation {fn_name}"),
-    )
+) -> Result<R, StepError> {
+    find(tx, name, version).await?.ok_or_else(|| R::not_found(name))
 }

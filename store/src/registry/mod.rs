@@ -5,6 +5,7 @@
 //! transaction, so a step that has read the number under its session's lock sees every change that
 //! was committed before.
 
+mod activate;
 mod cache;
 mod list;
 mod load;
@@ -19,10 +20,9 @@ use std::fmt;
 use undolog_core::{Tier, fn_body::FnBody, reason::Reason};
 use uuid::Uuid;
 
+pub use activate::SetActive;
 pub use cache::RegistryCache;
-pub use list::{
-    CompensationRow, ToolRow, get_compensation, get_tool, list_compensations, list_tools,
-};
+pub use list::{CompensationRow, Registration, ToolRow, get, list};
 pub use load::{compensation, tool};
 pub use register_compensation::{CompensationInput, RegisterCompensation};
 pub use register_tool::{RegisterTool, Registered, ToolInput};

@@ -74,7 +74,7 @@ impl Step for RegisterCompensation {
             super::raise_epoch(tx).await?;
         }
         let name = &self.compensation.fn_name;
-        let row = list::require_compensation(tx, name, &checked.version).await?;
+        let row = list::require(tx, name, &checked.version).await?;
         Ok(Ok(Registered { row, created: changed == Some(true) }))
     }
 }

@@ -83,6 +83,15 @@ struct StandingRow {
     policy: Policy,
 }
 
+/// What a registration does about a version's use.
+#[derive(Debug, Clone, Copy)]
+struct Uses {
+    /// A new version is in use.
+    begins: bool,
+    /// A version that was taken out of use is in use again.
+    comes_back: bool,
+}
+
 impl Step for RegisterTool {
     type Reply = Registered<ToolRow>;
     const NAME: &'static str = "register_tool";
@@ -97,20 +106,25 @@ impl Step for RegisterTool {
         super::lock_org(tx).await?;
         self.check_project(tx).await?;
         let standing = standing(tx, &self.tool.tool_name).await?;
-        let changed = self.upsert(tx, &version, &schema, &policy).await?;
+        let bound_by_rules = !self.dev && !self.caller.role.may_weaken_registry();
+        // What an administrator took out of use, no agent brings back: not the same version, and
+        // not the name by another version.
+        let free = !bound_by_rules || !crate::guard!("registry.inactive");
+        let is_in_use = standing.is_empty() || standing.iter().any(|one| one.is_active);
+        let uses = Uses { begins: free || is_in_use, comes_back: free };
+        let changed = self.upsert(tx, &version, &schema, &policy, uses).await?;
         if let Some(created) = changed {
             self.check_compensation(tx).await?;
-            let bound_by_rules = !self.dev && !self.caller.role.may_weaken_registry();
             if bound_by_rules {
                 self.check_rules(tx, &version, &standing).await?;
                 policy.check_agent(&version, &standing)?;
             }
             crate::crash_point!("register_tool.before_epoch");
             super::raise_epoch(tx).await?;
-            let row = list::require_tool(tx, &self.tool.tool_name, &version).await?;
+            let row = list::require(tx, &self.tool.tool_name, &version).await?;
             return Ok(Ok(Registered { row, created }));
         }
-        let row = list::require_tool(tx, &self.tool.tool_name, &version).await?;
+        let row = list::require(tx, &self.tool.tool_name, &version).await?;
         Ok(Ok(Registered { row, created: false }))
     }
 }
@@ -177,6 +191,7 @@ impl RegisterTool {
         version: &str,
         schema: &str,
         policy: &Policy,
+        uses: Uses,
     ) -> Result<Option<bool>, StepError> {
         let tool = &self.tool;
         let org_id = tx.org_id();
@@ -205,6 +220,8 @@ impl RegisterTool {
             .bind(&policy.probe)
             .bind(&policy.upstream)
             .bind(policy.execute_on_approval)
+            .bind(uses.begins)
+            .bind(uses.comes_back)
             .fetch_optional(tx.conn())
             .await?)
     }

@@ -18,7 +18,7 @@ use crate::{
     dead_letters::{self, About},
     effects::{self, EffectRow},
     error::StepError,
-    payload, registry,
+    payload,
     rollback::RollbackRow,
     session::LockedSession,
     tenant::Tenant,
@@ -310,7 +310,7 @@ async fn earlier_attempt(
     row.ok_or_else(|| StepError::Refused(Refusal::new(Reason::AttemptInvalid)))
 }
 
-/// May the compensation of a settled entry be run again? Read only where the answer matters.
+/// Is there a settled entry whose compensation may be run again? Read only where the answer matters.
 async fn is_repeatable(
     tx: &mut Tenant,
     session: &LockedSession,
@@ -320,8 +320,5 @@ async fn is_repeatable(
     if work.effect.tier()? != Tier::Compensable || entry.state()? != UndoState::Compensated {
         return Ok(false);
     }
-    let epoch = session.row.registry_epoch;
-    let version = Some(entry.compensation_version.as_str());
-    let bundle = registry::compensation(tx, epoch, &entry.compensation_fn, version).await?;
-    Ok(bundle.is_some_and(|bundle| bundle.fn_body.repeatable))
+    entry.is_repeatable(tx, session).await
 }

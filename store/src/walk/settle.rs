@@ -15,7 +15,6 @@ use crate::{
     dead_letters::{self, About},
     effects::{self, EffectRow},
     error::StepError,
-    registry,
     rollback::RollbackRow,
     session::LockedSession,
     tenant::Tenant,
@@ -164,10 +163,7 @@ async fn late_commit(
     if entry.attempt != effect.attempt || !has_result {
         return Ok(());
     }
-    let epoch = session.row.registry_epoch;
-    let version = Some(entry.compensation_version.as_str());
-    let bundle = registry::compensation(tx, epoch, &entry.compensation_fn, version).await?;
-    if bundle.is_some_and(|bundle| bundle.fn_body.repeatable) {
+    if entry.is_repeatable(tx, session).await? {
         let again = entry.again_on_top(session, Uuid::now_v7());
         return undo::insert(tx, session, &again, ACTOR).await;
     }

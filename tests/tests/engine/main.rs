@@ -6,6 +6,7 @@ mod bench;
 mod cancelled;
 mod dev;
 mod errors;
+mod operators;
 mod paging;
 mod registry;
 mod tenants;

@@ -1,7 +1,7 @@
 //! The registry over the wire: what agents may not do, and what everybody gets back.
 
 use serde_json::{Value, json};
-use undolog_proto::v1;
+use undolog_proto::v1::{self, intercept_response::Outcome};
 use undolog_tests::world::Client;
 use uuid::Uuid;
 
@@ -169,4 +169,66 @@ async fn what_a_version_lacks_comes_from_the_newest_of_its_tier() {
             .await
             .expect("the request");
     assert_eq!((reason.as_str(), tags), ("new words", vec!["new".to_owned()]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_an_administrator_takes_out_of_use_begins_nothing_and_no_agent_brings_it_back() {
+    let bench = Bench::start().await;
+    let (admin, agent) = (bench.admin().await, bench.agent().await);
+    bench.tools(&admin).await;
+    let approver = bench.client("approver", "ann").await;
+    let session = Uuid::new_v4();
+    let set = |client: &undolog_tests::world::Client, name: &str, version: &str, is_active| {
+        let (client, tool_name) = (client.clone(), name.to_owned());
+        let (org_id, tool_version) = (String::new(), version.to_owned());
+        async move {
+            let request = v1::SetToolActiveRequest { org_id, tool_name, tool_version, is_active };
+            let answer = client.registry().set_tool_active(request).await?;
+            Ok::<_, tonic::Status>(answer.into_inner().changed_versions)
+        }
+    };
+    assert_eq!(reason(set(&agent, "wipe", "", false).await), "PERMISSION_DENIED");
+    assert_eq!(reason(set(&admin, "wpie", "", false).await), "TOOL_NOT_REGISTERED");
+    assert_eq!(reason(set(&admin, "wipe", "9.9.9", false).await), "TOOL_NOT_REGISTERED");
+    // An approval that was given before is not used up, and grants nothing either.
+    let asked = ask(&agent, call(session, 1, "wipe", &json!({}))).await.expect("asked");
+    let Outcome::AwaitingApproval(asked) = asked else { panic!("{asked:?}") };
+    let request = v1::ApproveRequest { approval_id: asked.approval_id, ..Default::default() };
+    approver.engine().approve(request).await.expect("approve");
+    assert_eq!(set(&admin, "wipe", "", false).await.expect("out of use"), ["1.0.0"]);
+    assert_eq!(set(&admin, "wipe", "", false).await.expect("again"), [""; 0]);
+    let refused = ask(&agent, call(session, 1, "wipe", &json!({}))).await;
+    assert_eq!(reason(refused), "TOOL_NOT_REGISTERED");
+    let refused = ask(&agent, call(session, 2, "wipe", &json!({"a": 1}))).await;
+    assert_eq!(reason(refused), "TOOL_NOT_REGISTERED");
+    // An agent registers what it knows when it starts: nothing comes back by that.
+    for version in ["", "1.0.1"] {
+        let again = v1::Tool {
+            irreversibility_reason: "gone".into(),
+            tool_version: version.into(),
+            ..tool("wipe", "irreversible")
+        };
+        let registered = bench.tool(&agent, again).await.expect("it may say so");
+        assert!(!registered.tool.expect("a tool").is_active);
+        let refused = ask(&agent, call(session, 1, "wipe", &json!({}))).await;
+        assert_eq!(reason(refused), "TOOL_NOT_REGISTERED");
+    }
+    assert_eq!(set(&admin, "wipe", "1.0.0", true).await.expect("back"), ["1.0.0"]);
+    let granted = ask(&agent, call(session, 1, "wipe", &json!({}))).await.expect("a grant");
+    assert!(matches!(granted, Outcome::Execute(_)), "{granted:?}");
+
+    // A compensation out of use takes no new calls.
+    let request = v1::SetCompensationActiveRequest {
+        fn_name: "undo_pay".into(),
+        ..v1::SetCompensationActiveRequest::default()
+    };
+    let refused = agent.registry().set_compensation_active(request.clone()).await;
+    assert_eq!(reason(refused), "PERMISSION_DENIED");
+    let changed = admin.registry().set_compensation_active(request.clone()).await.expect("set");
+    assert_eq!(changed.into_inner().changed_versions, ["1.0.0"]);
+    let refused = ask(&agent, call(Uuid::new_v4(), 1, "pay", &json!({}))).await;
+    assert_eq!(reason(refused), "COMPENSATION_UNUSABLE");
+    let back = v1::SetCompensationActiveRequest { is_active: true, ..request };
+    admin.registry().set_compensation_active(back).await.expect("back");
+    ask(&agent, call(Uuid::new_v4(), 1, "pay", &json!({}))).await.expect("a grant");
 }

@@ -98,6 +98,7 @@ async fn an_approver_sees_the_session_but_no_other_organisations_request() {
         actor: String::new(),
         approved_args: None,
         note: String::new(),
+        actor_ip: None,
     };
     refused(bench.store.run(step).await, Reason::ApprovalNotFound);
     bench.approve(approval, None).await.expect("its own approver");
@@ -240,6 +241,7 @@ async fn a_quorum_counts_distinct_people_on_the_same_arguments() {
             actor: String::new(),
             approved_args: args.map(|args| args.to_string().into_bytes()),
             note: String::new(),
+            actor_ip: None,
         })
     };
     refused(vote(crate::bench::AGENT, None).await, Reason::PermissionDenied);
@@ -252,4 +254,29 @@ async fn a_quorum_counts_distinct_people_on_the_same_arguments() {
     assert_eq!(bench.effect_state(effect).await, "approved");
     refused(bench.ask(1, "wipe").await, Reason::ArgsModified);
     bench.check().await;
+}
+
+#[tokio::test]
+async fn an_approval_that_is_bound_to_other_arguments_runs_nothing() {
+    let bench = Bench::new().await;
+    let (effect, approval) = awaiting(&bench.ask(1, "wipe").await.expect("asked"));
+    bench.approve(approval, None).await.expect("approve");
+    // Somebody got at the row: what was approved is not what would run.
+    let forge = |column: &str, value: &str| {
+        let sql = format!(
+            "UPDATE undolog_approval_requests SET {column} = {value} \
+             WHERE approval_request_id = '{approval}'"
+        );
+        let pool = bench.db.pool().clone();
+        async move { sqlx::raw_sql(&sql).execute(&pool).await.expect("forge") }
+    };
+    forge("args_digest", "sha256('other arguments')").await;
+    let answer = bench.ask(1, "wipe").await;
+    assert!(matches!(answer, Err(undolog_store::StepError::Corrupt(_))), "{answer:?}");
+    forge("args_digest", "NULL").await;
+    let answer = bench.ask(1, "wipe").await;
+    assert!(matches!(answer, Err(undolog_store::StepError::Corrupt(_))), "{answer:?}");
+    assert_eq!(bench.effect_state(effect).await, "approved");
+    let granted = "SELECT count(granted_at)::text FROM undolog_effect_log WHERE session_id = $1";
+    assert_eq!(bench.text(granted).await, "0", "a grant was given");
 }

@@ -206,13 +206,15 @@ impl Bench {
             actor: "Ada".into(),
             approved_args: args.map(|args| args.to_string().into_bytes()),
             note: String::new(),
+            actor_ip: None,
         };
         self.store.run(step).await
     }
 
     pub(crate) async fn reject(&self, approval_id: Uuid) -> Result<Uuid, StepError> {
         let caller = self.caller(Role::Approver, "boss");
-        let step = Reject { caller, approval_id, actor: String::new(), note: "no".into() };
+        let step =
+            Reject { caller, approval_id, actor: String::new(), note: "no".into(), actor_ip: None };
         self.store.run(step).await
     }
 

@@ -1,11 +1,13 @@
 //! Notifications stand in the transaction of what they tell about, and tell no secret.
 
 use serde_json::{Value, json};
-use undolog_core::Reason;
+use undolog_core::{Reason, role::Role};
 use undolog_store::{
     Store, StoreOptions,
     notify::{self, Outcome},
+    operate::{ReplayNotifications, list_notifications},
     owner::{OrgChange, Owner},
+    read::Paging,
     sweeps,
 };
 
@@ -125,6 +127,65 @@ async fn a_notification_has_one_holder_and_a_fence() {
         .expect("a week later");
     sweeps::notifications(&store).await.expect("sweep");
     assert_eq!(bench.count("undolog_notifications").await, 0, "old ones go");
+}
+
+#[tokio::test]
+async fn what_was_given_up_is_listed_and_sent_again_for_another_day() {
+    let bench = Bench::new().await;
+    webhook(&bench, "https://hooks.example/x").await;
+    for step in 1..=3 {
+        awaiting(&bench.ask(step, "wipe").await.expect("asked"));
+    }
+    let (store, org_id) = (worker(&bench).await, bench.org.id);
+    let day = "UPDATE undolog_notifications SET created_at = now() - interval '25 hours'";
+    bench.run_sql(day).await;
+    let retry = Outcome::Retry { after_ms: 5_000, error: "HTTP 500".to_owned() };
+    for _ in 0..2 {
+        let tried = notify::claim(&store, org_id).await.expect("claim").expect("due");
+        let state = notify::settle(&store, org_id, &tried, &retry).await.expect("settle");
+        assert_eq!(state, Some("failed"));
+    }
+    let list = |states: &[&str]| {
+        let (store, caller) = (bench.store.clone(), bench.operator());
+        let states: Vec<String> = states.iter().map(|state| (*state).to_owned()).collect();
+        async move {
+            let page = list_notifications(&store, &caller, &states, &Paging::default()).await;
+            page.expect("a list").rows
+        }
+    };
+    let given_up = list(&[]).await;
+    assert_eq!(given_up.len(), 2);
+    assert_eq!(given_up[0].last_error.as_deref(), Some("HTTP 500"));
+    assert_eq!(list(&["pending", "failed"]).await.len(), 3);
+    let one = Some(vec![given_up[1].notification_id]);
+    let replay = |caller: undolog_store::Caller, notification_ids| {
+        bench.store.run(ReplayNotifications { caller, notification_ids })
+    };
+    refused(replay(bench.agent(), one.clone()).await, Reason::PermissionDenied);
+    refused(
+        replay(bench.caller(Role::Approver, "boss"), one.clone()).await,
+        Reason::PermissionDenied,
+    );
+    let mut stranger = bench.operator();
+    stranger.org_id = undolog_tests::world::Org::create(bench.db.pool(), "evil").await.id;
+    assert_eq!(replay(stranger, one.clone()).await.expect("none of its own").replayed, 0);
+    assert_eq!(replay(bench.operator(), one.clone()).await.expect("again").replayed, 1);
+    assert_eq!(replay(bench.operator(), one).await.expect("it is pending").replayed, 0);
+    assert_eq!(replay(bench.operator(), None).await.expect("the rest").replayed, 1);
+    let pending = list(&["pending"]).await;
+    let by: Vec<_> = pending.iter().filter_map(|row| row.replayed_by.as_deref()).collect();
+    assert_eq!(by, ["olga", "olga"], "who did it stands there");
+    // The first try of its new day: it is not given up at once, and keeps its id.
+    bench.run_sql("DELETE FROM undolog_notifications WHERE replayed_at IS NULL").await;
+    let again = notify::claim(&store, org_id).await.expect("claim").expect("due");
+    assert_eq!(again.attempts, 1);
+    assert!(given_up.iter().any(|row| row.notification_id == again.notification_id));
+    let state = notify::settle(&store, org_id, &again, &retry).await.expect("settle");
+    assert_eq!(state, Some("pending"), "a day from now");
+    refused(
+        list_notifications(&bench.store, &bench.agent(), &[], &Paging::default()).await.map(|_| ()),
+        Reason::PermissionDenied,
+    );
 }
 
 #[tokio::test]

@@ -161,6 +161,74 @@ async fn a_pause_is_kept_and_a_resume_wakes_what_waited() {
     assert_eq!(bench.queue().await.pauses.len(), 1);
 }
 
+/// `count` sessions of an organisation, each with a walking rollback that waits for an hour.
+async fn put_off(bench: &Bench, org: uuid::Uuid, count: u32) {
+    bench
+        .run_sql(&format!(
+            "WITH made AS (INSERT INTO undolog_sessions (session_id, org_id, state) \
+               SELECT uuidv7_or_random(), '{org}', 'compensating' FROM generate_series(1, {count}) \
+               RETURNING session_id, org_id) \
+             INSERT INTO undolog_rollbacks (org_id, session_id, kind, state, cause, requested_by, \
+               created_at, due_at) \
+             SELECT org_id, session_id, 'whole', 'walking', 'request', 'x', now(), \
+               now() + interval '1 hour' FROM made"
+        ))
+        .await;
+}
+
+/// How many of an organisation's rollbacks are due within so many seconds.
+async fn due_within(bench: &Bench, org: uuid::Uuid, seconds: f64) -> i64 {
+    sqlx::query_scalar(
+        "SELECT count(*) FROM undolog_rollbacks WHERE org_id = $1 \
+         AND due_at <= clock_timestamp() + $2 * interval '1 second'",
+    )
+    .bind(org)
+    .bind(seconds)
+    .fetch_one(bench.db.pool())
+    .await
+    .expect("count")
+}
+
+#[tokio::test]
+async fn a_resume_wakes_what_waited_one_after_the_other() {
+    let bench = Bench::new().await;
+    let org = bench.org.id;
+    bench.pause("").await.expect("all of them");
+    put_off(&bench, org, 1_000).await;
+    assert!(bench.resume("").await);
+    // 50 a second: the last of a thousand after 20 s.
+    let soon = due_within(&bench, org, 5.0).await;
+    assert!((1..=400).contains(&soon), "{soon} of 1,000 are due at once");
+    assert_eq!(due_within(&bench, org, 21.0).await, 1_000);
+    let tickets: i64 = sqlx::query_scalar(
+        "SELECT count(*) FROM apalis.jobs WHERE run_at > now() + interval '1 second'",
+    )
+    .fetch_one(bench.db.pool())
+    .await
+    .expect("tickets");
+    assert!(tickets > 300, "their tickets wait as well: {tickets}");
+
+    // Many more come closer together, so that the last one waits no longer than a minute.
+    bench.pause("").await.expect("all of them");
+    bench.run_sql("UPDATE undolog_rollbacks SET due_at = now() + interval '1 hour'").await;
+    put_off(&bench, org, 5_000).await;
+    assert!(bench.resume("").await);
+    assert_eq!(due_within(&bench, org, 61.0).await, 6_000);
+    let soon = due_within(&bench, org, 5.0).await;
+    assert!(soon <= 1_500, "{soon} of 6,000 are due at once");
+
+    // Everywhere: each organisation's first one comes before anybody's second.
+    let other = undolog_tests::world::Org::create(bench.db.pool(), "other").await.id;
+    bench.run_sql("UPDATE undolog_rollbacks SET due_at = now() + interval '1 hour'").await;
+    put_off(&bench, other, 2).await;
+    let mut owner = Owner::connect(&bench.db.url().to_owned().into()).await.expect("the owner");
+    owner.pause_all("root", "").await.expect("pause");
+    owner.resume_all().await.expect("resume").expect("a pause");
+    assert_eq!(due_within(&bench, other, 1.0).await, 2, "they are among the first");
+    let soon = due_within(&bench, org, 5.0).await;
+    assert!((1..=1_500).contains(&soon), "{soon} of 6,000 are due at once");
+}
+
 #[tokio::test]
 async fn the_owner_pauses_every_organisation() {
     let bench = Bench::new().await;

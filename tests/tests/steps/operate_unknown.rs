@@ -57,6 +57,45 @@ async fn they_are_listed_with_what_is_known() {
 }
 
 #[tokio::test]
+async fn failures_that_may_have_taken_effect_are_listed_beside_them() {
+    let bench = Bench::new().await;
+    let unknown = lost_payment(&bench, 1).await;
+    let maybe = bench.grant(2, "pay").await;
+    bench.fail(maybe, FailedEffect::MaybeApplied).await.expect("fail");
+    let not = bench.grant(3, "pay").await;
+    bench.fail(not, FailedEffect::NotApplied).await.expect("fail");
+    let list = |filter: UnknownFilter| {
+        let (store, caller) = (bench.store.clone(), bench.operator());
+        async move {
+            let page = list_unknown(&store, &caller, &filter, &Paging::default()).await;
+            page.expect("a list").rows
+        }
+    };
+    let all = list(UnknownFilter::default()).await;
+    let told = |row: &undolog_store::operate::UnknownEffect| {
+        (row.effect.effect_id, row.effect.state.clone(), row.effect.outcome.clone())
+    };
+    let maybe_applied = Some("maybe_applied".to_owned());
+    let expected =
+        [(unknown, "unknown".to_owned(), None), (maybe, "failed".to_owned(), maybe_applied)];
+    assert_eq!(all.iter().map(told).collect::<Vec<_>>(), expected);
+    let queue = undolog_store::operate::queue_status(&bench.store, &bench.operator()).await;
+    assert_eq!(queue.expect("the queue").unknown, 2, "the number is that of the list");
+    let only = |effect_id| UnknownFilter { effect_id: Some(effect_id), ..Default::default() };
+    assert_eq!(list(only(maybe)).await.len(), 1);
+    assert!(list(only(not)).await.is_empty());
+    // What its session's operator has settled has left the list, and is still found.
+    bench.run_sql("UPDATE undolog_sessions SET settled_at = now()").await;
+    assert_eq!(list(UnknownFilter::default()).await.len(), 1);
+    assert_eq!(list(only(maybe)).await.len(), 1);
+    bench.run_sql("UPDATE undolog_sessions SET settled_at = NULL").await;
+    bench.resolve_effect(maybe, Resolution::NotApplied).await.expect("it did not happen");
+    let left = list(UnknownFilter::default()).await;
+    assert_eq!(left.iter().map(|row| row.effect.effect_id).collect::<Vec<_>>(), [unknown]);
+    bench.check().await;
+}
+
+#[tokio::test]
 async fn committed_is_the_same_as_the_callers_own_commit() {
     let bench = Bench::new().await;
     let effect = lost_payment(&bench, 1).await;

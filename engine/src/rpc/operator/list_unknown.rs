@@ -23,6 +23,7 @@ pub(super) async fn run(
     let filter = UnknownFilter {
         session_id: optional_uuid("session_id", &request.session_id)?,
         tool_name: request.tool_name,
+        effect_id: optional_uuid("effect_id", &request.effect_id)?,
     };
     let paging = Paging { size: request.page_size, token: request.page_token };
     let store = engine.store.clone();

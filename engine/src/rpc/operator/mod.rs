@@ -6,9 +6,11 @@ mod get_dead_letter;
 mod get_queue_status;
 mod list_approvals;
 mod list_dead_letters;
+mod list_notifications;
 mod list_unknown;
 mod pause_queue;
 mod queue;
+mod replay_notifications;
 mod resolve_dead_letters;
 mod resolve_effect;
 mod resume_queue;
@@ -58,6 +60,8 @@ verbs! {
         resume_queue(ResumeQueueRequest) -> QueueStatus,
         get_queue_status(GetQueueStatusRequest) -> QueueStatus,
         set_brake(SetBrakeRequest) -> QueueStatus,
+        list_notifications(ListNotificationsRequest) -> ListNotificationsResponse,
+        replay_notifications(ReplayNotificationsRequest) -> ReplayNotificationsResponse,
     }
 
     type WatchApprovalStream = watch_approval::Updates;

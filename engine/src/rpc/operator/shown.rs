@@ -2,7 +2,7 @@
 
 use undolog_proto::v1;
 use undolog_store::{
-    operate::{DeadLetterItem, UndoAttemptView, UnknownEffect},
+    operate::{DeadLetterItem, NotificationView, UndoAttemptView, UnknownEffect},
     read::{ApprovalEventView, ApprovalView},
 };
 
@@ -45,6 +45,24 @@ pub(super) fn approval_event(view: ApprovalEventView) -> v1::ApprovalEvent {
         note: view.note.unwrap_or_default(),
         args_diff: view.args_diff.unwrap_or_default().into_bytes(),
         occurred_at: Some(timestamp(view.occurred_at)),
+        actor_ip: view.actor_ip.unwrap_or_default(),
+    }
+}
+
+pub(super) fn notification(view: NotificationView) -> v1::Notification {
+    v1::Notification {
+        notification_id: view.notification_id.to_string(),
+        session_id: view.session_id.to_string(),
+        kind: view.kind,
+        state: view.state,
+        body: view.body.into_bytes(),
+        attempts: count(view.attempts),
+        last_error: view.last_error.unwrap_or_default(),
+        created_at: Some(timestamp(view.created_at)),
+        due_at: Some(timestamp(view.due_at)),
+        finished_at: view.finished_at.map(timestamp),
+        replayed_at: view.replayed_at.map(timestamp),
+        replayed_by: view.replayed_by.unwrap_or_default(),
     }
 }
 

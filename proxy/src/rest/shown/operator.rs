@@ -39,6 +39,7 @@ shown! {
         note: Option<String>,
         args_diff: Json,
         occurred_at: Option<String>,
+        actor_ip: Option<String>,
     }
 
     /// One page of approval requests.
@@ -116,6 +117,8 @@ shown! {
         effect: Option<Effect>,
         attempts: Vec<UndoAttempt>,
         next_call: Option<PlannedUndo>,
+        attempts_left_out: u32,
+        fields_left_out: Vec<String>,
     }
 
     /// One dead letter of a request.

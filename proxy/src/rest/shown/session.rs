@@ -79,6 +79,7 @@ shown! {
         closed_at: Option<String>,
         closed_by: Option<String>,
         resolution: Option<String>,
+        note: Option<String>,
     }
 
     /// A session with its undo stack, rollbacks and dead letters.
