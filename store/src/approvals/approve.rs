@@ -2,9 +2,9 @@
 
 use std::net::IpAddr;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use undolog_core::{
-    json::{canonical, parse_strict, to_serde},
+    json::{canonical, parse_strict, show_text, to_serde},
     limits,
     reason::{Reason, Refusal},
     state::{ApprovalEvent, ApprovalState, EffectEvent, SessionState},
@@ -81,7 +81,10 @@ impl Step for Approve {
         let proposed = canonical(&approval.proposed()?);
         let ballot = vote::ballot(tx, &approval).await?;
         let approved = match &self.approved_args {
-            None => ballot.args.clone(),
+            None => {
+                vote::refuse_unseen(&approval, &ballot, &proposed)?;
+                proposed.clone()
+            }
             Some(bytes) => {
                 self.edited(tx, &session, bytes, &effect.tool_name, &effect.tool_version).await?
             }
@@ -177,14 +180,23 @@ fn refuse_ended(session: &LockedSession) -> Result<(), StepError> {
 }
 
 /// The edit as RFC 6902, from the proposed to the approved arguments.
-fn diff(proposed: &str, approved: &str) -> Result<serde_json::Value, StepError> {
-    let parse = |text: &str| {
-        serde_json::from_str(text).map_err(|error| StepError::Corrupt(error.to_string()))
-    };
-    let patch = json_patch::diff(&parse(proposed)?, &parse(approved)?);
-    // A NUL in an edited value cannot stand in jsonb: it is shown, the approved args keep it.
-    let text = serde_json::to_string(&patch)
-        .map_err(|error| StepError::Corrupt(error.to_string()))?
-        .replace("\\u0000", "\u{2400}");
-    serde_json::from_str(&text).map_err(|error| StepError::Corrupt(error.to_string()))
+fn diff(proposed: &str, approved: &str) -> Result<Value, StepError> {
+    let read = |text| payload::read(text, None).map(|node| to_serde(&node));
+    let patch = json_patch::diff(&read(proposed)?, &read(approved)?);
+    let patch = serde_json::to_value(patch)
+        .map_err(|error| StepError::Corrupt(format!("an edit of arguments: {error}")))?;
+    Ok(without_nul(patch))
+}
+
+/// A NUL cannot stand in jsonb: it is shown, and the approved arguments keep it.
+fn without_nul(value: Value) -> Value {
+    match value {
+        Value::String(text) => Value::String(show_text(&text).0),
+        Value::Array(items) => items.into_iter().map(without_nul).collect(),
+        Value::Object(members) => members
+            .into_iter()
+            .map(|(key, value)| (show_text(&key).0, without_nul(value)))
+            .collect(),
+        other => other,
+    }
 }

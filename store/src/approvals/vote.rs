@@ -43,6 +43,20 @@ pub(super) async fn ballot(tx: &mut Tenant, approval: &ApprovalRow) -> Result<Ba
     Ok(Ballot { round: round.unwrap_or(1), args: canonical(&node) })
 }
 
+/// Who approves without arguments approves the proposed ones, and means no edit that somebody else
+/// made meanwhile.
+pub(super) fn refuse_unseen(
+    approval: &ApprovalRow,
+    ballot: &Ballot,
+    proposed: &str,
+) -> Result<(), StepError> {
+    if ballot.args == proposed || !crate::guard!("approvals.unseen") {
+        return Ok(());
+    }
+    let why = "somebody edited the arguments: approve with the arguments that you mean";
+    Err(Refusal::because(Reason::ArgsModified, why).with("approval_id", approval.id()).into())
+}
+
 async fn round(tx: &mut Tenant, approval: &ApprovalRow) -> Result<Option<i32>, StepError> {
     let org_id = tx.org_id();
     Ok(sqlx::query_scalar(
