@@ -88,6 +88,19 @@ pub(crate) fn invalid(message: impl Into<String>) -> Status {
     status::of_refusal(&Refusal::because(Reason::InvalidArgument, message))
 }
 
+/// A time that a request names.
+pub(crate) fn time(
+    field: &'static str,
+    at: prost_types::Timestamp,
+) -> Result<DateTime<Utc>, Status> {
+    u32::try_from(at.nanos)
+        .ok()
+        .and_then(|nanos| DateTime::from_timestamp(at.seconds, nanos))
+        // Later years than Postgres and its clients agree about.
+        .filter(|time| (0..10_000).contains(&time.year()))
+        .ok_or_else(|| invalid(format!("{field} is no time")))
+}
+
 /// A time on the wire.
 pub(crate) fn timestamp(at: DateTime<Utc>) -> prost_types::Timestamp {
     prost_types::Timestamp {

@@ -1,5 +1,5 @@
 -- The dead letters that a bulk verb is about: named ones ($2, closed ones too: their operator hears
--- it), or the open ones that fit.
+-- it), or the open ones that fit and were made by a time ($11).
 -- Promise: those that the verb can change come first, so that calls which repeat come to an end;
 -- those of a session stand together, from the lowest position up. Lock: none.
 -- Index: idx_undolog_dead_letters_open, primary keys, idx_undolog_effect_log_session.
@@ -21,6 +21,7 @@ WITH matched AS (
     AND ($5::text IS NULL OR u.compensation_fn = $5)
     AND ($6::text IS NULL OR d.reason = $6)
     AND d.created_at <= clock_timestamp() - $7 * interval '1 second'
+    AND d.created_at <= $11
     AND ($8 OR s.settled_at IS NULL)
   -- Cut from the top, so that a call that takes a part of a session takes its upper part.
   ORDER BY is_possible DESC, d.session_id, position DESC NULLS LAST, d.dead_letter_id

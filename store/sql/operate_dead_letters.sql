@@ -21,6 +21,7 @@ WITH page AS (
     AND ($5::text IS NULL OR u.compensation_fn = $5)
     AND ($6::text IS NULL OR d.reason = $6)
     AND d.created_at <= clock_timestamp() - $7 * interval '1 second'
+    AND ($14::timestamptz IS NULL OR d.created_at <= $14)
     AND ($8 OR s.settled_at IS NULL)
     AND ($9::bool IS NULL OR (d.closed_at IS NOT NULL) = $9)
     AND ($10::timestamptz IS NULL OR (d.created_at, d.dead_letter_id) < ($10, $11::uuid))

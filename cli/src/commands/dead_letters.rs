@@ -167,6 +167,7 @@ impl FilterArgs {
             compensation_fn: given(&self.compensation),
             reason: given(&self.class),
             older_than_seconds: self.older_than.unwrap_or_default(),
+            created_until: None,
             all,
         }
     }
@@ -218,17 +219,17 @@ async fn show(api: &Api, dead_letter_id: String, out: &Out) -> Result<(), CliErr
         out.line("\ncalls that were made")?;
         let rows = detail.attempts.iter().map(UndoAttemptView::row).collect();
         out.table(&UndoAttemptView::HEADERS, rows)?;
-    }
         if detail.attempts_left_out > 0 {
             out.line(format!("{} older calls are left out", detail.attempts_left_out))?;
         }
+    }
     let Some(call) = &detail.next_call else { return Ok(()) };
     out.line("\na retry would send")?;
     out.table(&PlannedUndoView::HEADERS, vec![call.row()])?;
-    match detail.next_body().map(crate::views::Raw::whole) {
     if detail.fields_left_out.iter().any(|field| field == "next_call.body") {
         return out.line("its body is too large to be shown here");
     }
+    match detail.next_body().map(crate::views::Raw::whole) {
         Some(body) if !body.is_empty() => out.line(body),
         _ => Ok(()),
     }
@@ -282,7 +283,7 @@ async fn change(
     out: &Out,
     call: impl AsyncFn(DeadLetterFilter, bool) -> Result<DeadLettersChanged, CliError>,
 ) -> Result<(), CliError> {
-    let filter = bulk.filter.message(bulk.all);
+    let mut filter = bulk.filter.message(bulk.all);
     let is_bulk = filter.dead_letter_ids.is_empty();
     if is_bulk && !bulk.dry_run && !bulk.yes {
         let would = call(filter.clone(), true).await?;
@@ -295,6 +296,8 @@ async fn change(
     loop {
         let answer = call(filter.clone(), bulk.dry_run).await?;
         done.add(&answer);
+        // What is given up again meanwhile is for another run of this verb.
+        filter.created_until = filter.created_until.or(answer.as_of);
         // One call takes a part of many; those that can be changed come first.
         if bulk.dry_run || !is_bulk || !answer.more || answer.changed == 0 {
             break;

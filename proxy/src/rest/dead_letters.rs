@@ -67,6 +67,7 @@ pub(super) async fn list(
             compensation_fn: which.compensation_fn,
             reason: which.reason,
             older_than_seconds: which.older_than_seconds,
+            created_until: None,
             all: false,
         }),
         closed: which.closed,

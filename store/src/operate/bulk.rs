@@ -1,6 +1,7 @@
 //! Bulk verbs over dead letters: one transaction per session, so that what is put back to work
 //! together is undone in the stack's order whoever is quick to claim it.
 
+use chrono::{DateTime, Utc};
 use sqlx::FromRow;
 use undolog_core::{
     limits::PAGE_MAX,
@@ -58,13 +59,15 @@ impl Change {
 }
 
 /// What a bulk verb did, or would do.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Changed {
     /// Each dead letter that was looked at.
     pub changes: Vec<Change>,
     /// There are more than one call takes. Those that can be changed come first, so a call that
     /// changes none is the last that makes sense.
     pub more: bool,
+    /// When it was looked at what fits.
+    pub as_of: DateTime<Utc>,
 }
 
 impl Changed {
@@ -137,7 +140,7 @@ async fn all(
     require_role(caller, action.rpc())?;
     filter.check_bulk()?;
     action.check()?;
-    let mut candidates = candidates(store, caller, filter, &action).await?;
+    let (mut candidates, as_of) = candidates(store, caller, filter, &action).await?;
     let more = candidates.len() > PAGE_MAX as usize;
     candidates.truncate(PAGE_MAX as usize);
     let mut changes = Vec::new();
@@ -158,7 +161,7 @@ async fn all(
         .filter(|id| !changes.iter().any(|change: &Change| change.dead_letter_id == **id));
     let missing: Vec<_> = missing.map(|id| unknown_id(*id)).collect();
     changes.extend(missing);
-    Ok(Changed { changes, more })
+    Ok(Changed { changes, more, as_of })
 }
 
 /// What one session's step came to. A row of it that cannot be read stops neither the others nor
@@ -210,8 +213,11 @@ async fn candidates(
     caller: &Caller,
     filter: &DeadLetterFilter,
     action: &Action,
-) -> Result<Vec<Candidate>, StepError> {
+) -> Result<(Vec<Candidate>, DateTime<Utc>), StepError> {
     let mut tx = Tenant::begin(store, caller.org_id).await?;
+    let as_of: DateTime<Utc> =
+        sqlx::query_scalar("SELECT clock_timestamp()").fetch_one(tx.conn()).await?;
+    let created_until = filter.created_until.filter(|_| crate::guard!("operate.until"));
     let rows = sqlx::query_as(include_str!("../../sql/operate_bulk.sql"))
         .bind(caller.org_id)
         .bind(filter.ids_param())
@@ -223,10 +229,11 @@ async fn candidates(
         .bind(filter.includes_settled())
         .bind(matches!(action, Action::Resolve(_)))
         .bind(i64::from(PAGE_MAX) + 1)
+        .bind(created_until.unwrap_or(as_of))
         .fetch_all(tx.conn())
         .await?;
     tx.commit().await?;
-    Ok(rows)
+    Ok((rows, as_of))
 }
 
 /// The dead letters of one session, from the lowest position up: what is put on top again then

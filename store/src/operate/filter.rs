@@ -1,5 +1,6 @@
 //! Which dead letters a list or a bulk verb is about.
 
+use chrono::{DateTime, Utc};
 use undolog_core::{limits::PAGE_MAX, reason::Reason};
 use uuid::Uuid;
 
@@ -20,6 +21,9 @@ pub struct DeadLetterFilter {
     pub reason: String,
     /// Made at least so long ago; 0: whenever.
     pub older_than_seconds: u32,
+    /// Made by then at the latest. A verb that takes several calls names the time of its first, or
+    /// it would take again what was given up again meanwhile.
+    pub created_until: Option<DateTime<Utc>>,
     /// Every open one: bulk verbs need it when nothing else narrows.
     pub all: bool,
 }
@@ -44,7 +48,8 @@ impl DeadLetterFilter {
         refuse_nul("filter.tool_name", &self.tool_name)?;
         refuse_nul("filter.compensation_fn", &self.compensation_fn)?;
         refuse_nul("filter.reason", &self.reason)?;
-        if !self.dead_letter_ids.is_empty() && (self.narrows() || self.all) {
+        let has_conditions = self.narrows() || self.all || self.created_until.is_some();
+        if !self.dead_letter_ids.is_empty() && has_conditions {
             let why = "the filter takes either ids or conditions";
             return Err(StepError::refuse(Reason::InvalidArgument, why));
         }

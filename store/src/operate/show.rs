@@ -193,6 +193,7 @@ pub async fn list_dead_letters(
         .bind(dead_letter_id)
         .bind(limit + 1)
         .bind(PAGE_BYTES_MAX)
+        .bind(filter.created_until)
         .fetch_all(tx.conn())
         .await?;
     tx.commit().await?;
@@ -265,6 +266,7 @@ async fn item(tx: &mut Tenant, org_id: Uuid, dead_letter_id: Uuid) -> Result<Ite
         .bind(None::<Uuid>)
         .bind(1_i64)
         .bind(PAGE_BYTES_MAX)
+        .bind(None::<DateTime<Utc>>)
         .fetch_optional(tx.conn())
         .await?;
     row.ok_or_else(|| not_found(dead_letter_id))
@@ -289,8 +291,8 @@ async fn attempts(
         .bind(undo_id)
         .bind(EXCERPT_BYTES)
         .bind(ATTEMPTS_SHOWN_MAX)
-        .fetch_all(tx.conn())
         .bind(PAGE_BYTES_MAX)
+        .fetch_all(tx.conn())
         .await?;
     Ok(rows.into_iter().map(UndoAttemptView::from).collect())
 }

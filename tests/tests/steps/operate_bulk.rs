@@ -1,7 +1,7 @@
 //! Many dead letters at once: which, in which order, and first without doing it.
 
 use serde_json::json;
-use undolog_core::{Reason, state::SessionState};
+use undolog_core::{Reason, retry::CallOutcome, state::SessionState};
 use undolog_store::{
     operate::{
         Changed, DeadLetterFilter, RetryOptions, list_dead_letters, resolve_all, retry_all,
@@ -16,7 +16,7 @@ use uuid::Uuid;
 use crate::{
     bench::{Bench, refused},
     operate_kit::{all_failed, halted, lost_wipe},
-    walker::{Walker, entries},
+    walker::{Walker, entries, report_of},
 };
 
 fn everything() -> DeadLetterFilter {
@@ -36,6 +36,24 @@ impl Bench {
 
 fn fresh() -> RetryOptions {
     RetryOptions { fresh_key: true, ..Default::default() }
+}
+
+#[tokio::test]
+async fn a_verb_that_takes_several_calls_takes_nothing_twice() {
+    let bench = Bench::new().await;
+    halted(&bench, 1).await;
+    let first = bench.retry_bulk(everything(), RetryOptions::default(), false).await;
+    assert_eq!(first.changed(), 1);
+    // The endpoint refuses still, before the next call of the verb.
+    let walker = Walker::claim(&bench).await;
+    let call = Walker::call(walker.step(None).await);
+    walker.step(Some(report_of(&call, CallOutcome::Permanent))).await;
+    let rest = DeadLetterFilter { created_until: Some(first.as_of), ..everything() };
+    let second = bench.retry_bulk(rest, RetryOptions::default(), false).await;
+    assert_eq!(second.changes, [], "the verb would never end");
+    assert_eq!(bench.session_state().await, "halted");
+    let again = bench.retry_bulk(everything(), RetryOptions::default(), false).await;
+    assert_eq!(again.changed(), 1, "the verb given again takes it");
 }
 
 #[tokio::test]

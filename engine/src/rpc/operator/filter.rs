@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use crate::{
     call::Engine,
-    convert::{count, id, optional_uuid, uuid},
+    convert::{count, id, optional_uuid, time, timestamp, uuid},
 };
 
 pub(super) fn dead_letters(
@@ -24,6 +24,10 @@ pub(super) fn dead_letters(
         compensation_fn: filter.compensation_fn,
         reason: filter.reason,
         older_than_seconds: filter.older_than_seconds,
+        created_until: filter
+            .created_until
+            .map(|at| time("filter.created_until", at))
+            .transpose()?,
         all: filter.all,
     })
 }
@@ -43,6 +47,7 @@ pub(super) fn changed(
         matched: count(changed.changes.len()),
         changed: count(changed.changed()),
         more: changed.more,
+        as_of: Some(timestamp(changed.as_of)),
         changes: changed.changes.iter().map(change).collect(),
     }
 }

@@ -135,6 +135,7 @@ shown! {
         matched: u32,
         changed: u32,
         more: bool,
+        as_of: Option<String>,
     }
 
     /// A paused compensation, or all of them.
