@@ -152,6 +152,13 @@ async fn edited(
         let why = format!("the compensation {name} {version} is not registered or not active");
         return Err(letter.refusal(Reason::CompensationUnusable, &why).into());
     };
+    if !bundle.fn_body.uses_comp() && crate::guard!("operate.args_unused") {
+        let why = format!(
+            "{name} sends none of these arguments: it has no {{comp.…}} placeholder. Retry it as it \
+             is, or register a version of it that reads them"
+        );
+        return Err(letter.refusal(Reason::ArgsInvalid, &why).into());
+    }
     if crate::guard!("operate.args_schema")
         && let Err(why) = bundle.check_args(&to_serde(&node))
     {

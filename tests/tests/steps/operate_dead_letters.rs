@@ -184,6 +184,18 @@ async fn edited_arguments_supersede_the_entry_and_are_sent_as_they_are() {
 }
 
 #[tokio::test]
+async fn edited_arguments_that_nothing_reads_are_refused() {
+    let bench = Bench::new().await;
+    bench.compensation("undo_pay", json!({"arg_mapping": {"step": "{args.step}"}})).await;
+    halted(&bench, 1).await;
+    let letter = bench.the_letter().await;
+    refused(bench.retry_with(letter, Some(r#"{"step":99}"#), false).await, Reason::ArgsInvalid);
+    assert_eq!(entries(&bench).await, ["failed"]);
+    bench.retry_letter(letter).await.expect("as it is");
+    bench.check().await;
+}
+
+#[tokio::test]
 async fn a_fresh_key_is_a_new_entry_on_top() {
     let bench = Bench::new().await;
     let effects = halted(&bench, 2).await;
