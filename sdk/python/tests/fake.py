@@ -120,6 +120,8 @@ class Fake:
             return refusal(409, "IN_PROGRESS")
         effect["token"] = body["grant_token"]
         granted = {"status": "executed", "executed_by": "client", "effect_id": effect_id}
+        if approval:
+            granted["approval_id"] = approval_id
         if approval and approval["args"]:
             granted["approved_args"] = approval["args"]
         return 200, {**granted, "attempt": 1}

@@ -128,6 +128,51 @@ async def test_client_settings(monkeypatch):
     assert UndoLogClient("http://other:2").proxy_url == "http://other:2"
 
 
+async def test_the_default_http_client(server):
+    client = UndoLogClient(server.url)
+    async with client:
+        await client.intercept("o", str(uuid.uuid4()), "t", 1, {})
+        [made] = client._http._made.values()
+        assert made.timeout == httpx.Timeout(30.0)
+        assert str(made.base_url).rstrip("/") == server.url
+
+
+async def test_a_tool_without_a_client_takes_the_default_one(server, fake, monkeypatch):
+    """It is made from the environment, when it is needed first."""
+    monkeypatch.setattr("undolog_sdk.client._default", None)
+
+    @undolog_tool(ToolTier.COMPENSABLE, CompensationDescriptor.new("undo"))
+    async def send():
+        return 1
+
+    monkeypatch.setenv("UNDOLOG_PROXY_URL", server.url)
+    monkeypatch.setenv("UNDOLOG_API_KEY", "from-env")
+    assert await send(_session=UndoLogSession("acme")) == 1
+    assert fake.of("/mcp")[0]["headers"]["x-api-key"] == "from-env"
+    await undolog_sdk.client._default.aclose()
+
+
+async def test_which_outcome_has_which_field(client, fake):
+    """Only what waits has an approval id, only what is replayed a result."""
+    fake.needs_approval.add("drop")
+    session = str(uuid.uuid4())
+
+    async def ask():
+        answer = await client.intercept("acme", session, "drop", 1, {}, grant_token="t")
+        has = (answer.effect_id, answer.approval_id, answer.cached_result)
+        return answer, [value is not None for value in has]
+
+    waiting, fields = await ask()
+    assert (waiting.outcome, fields) == ("AwaitingApproval", [True, True, False])
+    fake.approve(waiting.approval_id)
+    granted, fields = await ask()
+    assert (granted.outcome, fields) == ("Execute", [True, False, False])
+    assert granted.granted_by_approval == waiting.approval_id
+    await client.commit("acme", session, granted.effect_id, {"done": True})
+    replayed, fields = await ask()
+    assert (replayed.outcome, fields) == ("Replay", [True, False, True])
+
+
 async def test_headers_and_documented_calls(client, fake, monkeypatch, server):
     monkeypatch.setenv("UNDOLOG_API_KEY", "from-env")
     for key, expected in ((None, "from-env"), ("given", "given")):

@@ -1,4 +1,4 @@
-"""Promises that need the real service: upstream tools, a step per approval, a proxy that is away."""
+"""Promises that need the real service: upstream tools, a step per approval, an absent proxy."""
 
 import asyncio
 import json

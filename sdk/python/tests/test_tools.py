@@ -200,6 +200,13 @@ async def test_the_session_can_be_a_parameter(session):
 # ------------------------------------------------------------------------ failures
 
 
+def test_no_irreversible_tool_fails_open():
+    with pytest.raises(ValueError, match="cannot fail open"):
+
+        @undolog_tool(tier=IRR, fail_open=True)
+        def drop(): ...
+
+
 @pytest.mark.parametrize(
     ("error", "effect"),
     [

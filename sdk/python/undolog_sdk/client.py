@@ -42,6 +42,8 @@ class InterceptResponse:
     """The stored result (`Replay`): `{success, output, error, duration_ms}`."""
     attempt: int = 0
     """Which run of the call is granted; reports name it (`Execute`)."""
+    granted_by_approval: str | None = None
+    """The request that a human approved, so that the call runs now (`Execute`)."""
     approved_args: dict[str, Any] | None = None
     """The arguments to run with, when an approver edited them (`Execute`)."""
     lease_expires_at: str | None = None
@@ -279,8 +281,8 @@ class UndoLogClient:
             return InterceptResponse(
                 "Execute",
                 effect_id,
-                answer.get("approval_id"),
                 attempt=answer.get("attempt") or 0,
+                granted_by_approval=answer.get("approval_id"),
                 approved_args=answer.get("approved_args"),
                 lease_expires_at=answer.get("lease_expires_at"),
                 executed_by=answer.get("executed_by"),

@@ -114,7 +114,8 @@ def undolog_tool(
     - `step_key`: the name of an argument, or a function of the arguments, that gives the
       framework's own id of the call. A call may also bring one: `tool(..., step_key="call_1")`.
     - `exclude`: arguments that are no part of the record, such as connections.
-    - `fail_open=True` runs the tool unrecorded while the proxy is away; that is logged.
+    - `fail_open=True` runs the tool unrecorded while the proxy is away; that is logged. An
+      irreversible tool cannot have it.
     - `register=False` leaves the registry alone.
     """
     if approval not in ("raise", "wait"):
@@ -139,6 +140,8 @@ def undolog_tool(
     )
     if options.tier.is_compensable and not compensation:
         raise ValueError("a compensable tool needs a compensation")
+    if options.tier.requires_approval and fail_open:
+        raise ValueError("an irreversible tool cannot fail open: a human approves each call")
 
     def decorate(fn: Any) -> Any:
         if isinstance(fn, (classmethod, staticmethod)):
