@@ -77,7 +77,7 @@ impl Networks {
     }
 
     /// Who asked, as far as it can be believed: the sender of the connection, or whom senders that
-    /// are believed name, from the last one back. `forwarded` is a list as `x-forwarded-for` has it.
+    /// are believed name, from the last one back. `forwarded` is what `x-forwarded-for` says.
     #[must_use]
     pub fn client(&self, peer: IpAddr, forwarded: &str) -> IpAddr {
         let mut client = peer.to_canonical();

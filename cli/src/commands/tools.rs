@@ -40,7 +40,7 @@ pub enum ToolsVerb {
         /// Its version; the newest active one if left out.
         version: Option<String>,
     },
-    /// Take one out of use: nothing new begins with it. What was bound before is undone all the same.
+    /// Take one out of use: nothing new begins with it. What was bound before is undone as ever.
     Deactivate(ActiveArgs),
     /// Bring one back into use.
     Activate(ActiveArgs),

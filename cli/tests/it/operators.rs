@@ -292,6 +292,10 @@ async fn dead_letters_are_settled_one_by_one_or_by_a_filter() {
     let by_hand = ["dead-letters", "resolve", &stage.letter(&session), "--note", "deleted by hand"];
     assert_eq!(stage.verb(&by_hand)["changed"], 1);
     stage.wait(&session, "compensated");
+    let closed = stage.verb(&["dead-letters", "list", "--closed", "--session", &session]);
+    assert_eq!(closed[0]["note"], "deleted by hand");
+    let letter = closed[0]["dead_letter_id"].as_str().expect("an id");
+    assert!(stage.text(&["dead-letters", "show", letter]).contains("deleted by hand"));
     let session = stage.halted(1).await;
     assert_eq!(stage.verb(&[&all[..], &["--yes"]].concat())["changed"], 1);
     stage.wait(&session, "compensated");
@@ -324,11 +328,36 @@ async fn the_queue_is_paused_resumed_and_looked_at() {
         stage.verb(&["queue", "resume", "--everywhere", "--owner-url", url]);
     }
     assert_eq!(stage.verb(&["queue", "status"])["paused_everywhere"], false);
+    assert_eq!(
+        stage.verb(&["queue", "notifications", "list", "--state", "sent,failed"]),
+        json!([])
+    );
+    stage.refused(&["queue", "notifications", "list", "--state", "lost"], "INVALID_ARGUMENT");
+    assert_eq!(stage.verb(&["queue", "notifications", "replay", "--all"]), json!({"replayed": 0}));
+    assert_eq!(stage.run(&["queue", "notifications", "replay"]).code, Some(2), "which ones?");
     let stopped = stage.verb(&["sessions", "brake", "stop"]);
     assert_eq!(stopped["brake_state"], "stopped");
     let said = stage.run(&["sessions", "brake", "force"]);
     assert_eq!(said.code, Some(2), "nobody was asked: {}", said.stderr);
     assert_eq!(stage.verb(&["sessions", "brake", "release"])["brake_state"], "released");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tool_is_taken_out_of_use_and_brought_back() {
+    let stage = Stage::build("active").await;
+    let out = stage.verb(&["tools", "deactivate", "send_mail"]);
+    assert_eq!(out["changed_versions"], json!(["1.0.0"]));
+    assert_eq!(stage.verb(&["tools", "show", "send_mail"])["is_active"], false);
+    assert!(stage.text(&["tools", "deactivate", "send_mail"]).contains("out of use before"));
+    stage.refused(
+        &["tools", "deactivate", "send_mail", "--version", "2.0.0"],
+        "TOOL_NOT_REGISTERED",
+    );
+    let back = stage.text(&["tools", "activate", "send_mail", "--version", "1.0.0"]);
+    assert!(back.contains("send_mail 1.0.0 is in use now"), "{back}");
+    stage.verb(&["compensations", "deactivate", "delete_customer"]);
+    assert_eq!(stage.verb(&["compensations", "show", "delete_customer"])["is_active"], false);
+    stage.verb(&["compensations", "activate", "delete_customer"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -347,6 +376,9 @@ async fn an_operator_says_whether_a_call_happened() {
     let listed = stage.verb(&["unknown", "list"]);
     assert_eq!(listed[0]["effect"]["effect_id"], effect_id.as_str());
     assert!(stage.text(&["unknown", "list"]).contains("create_customer"));
+    assert_eq!(stage.verb(&["unknown", "show", &effect_id]), listed[0]);
+    let text = stage.text(&["unknown", "show", &effect_id]);
+    assert!(text.contains("unknown") && text.contains(&session), "{text}");
     let result = stage.file("result.json", &json!({"customer_id": "c_9"}));
     let wrong =
         ["unknown", "resolve", &effect_id, "--as", "undone", "--result", &result, "--note", "x"];

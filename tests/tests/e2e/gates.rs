@@ -1,5 +1,7 @@
 //! Limits hold at the endpoint, and a brown-out costs nothing but time.
 
+use std::time::Duration;
+
 use serde_json::json;
 use undolog_proto::v1::{GetCompensationRequest, RegisterCompensationRequest};
 use undolog_tests::witness::{Act, Script};
@@ -28,12 +30,36 @@ async fn all_compensated(world: &World, agents: &[Agent]) {
     assert!(world.witness.objects().is_empty(), "something was not undone");
 }
 
+/// How long an endpoint is too busy; `UNDOLOG_TEST_BROWN_OUT_SECONDS` says otherwise.
+fn brown_out_seconds() -> i64 {
+    let named = std::env::var("UNDOLOG_TEST_BROWN_OUT_SECONDS").ok();
+    named.and_then(|seconds| seconds.parse().ok()).unwrap_or(3)
+}
+
+/// How long the endpoint has refused calls so far, by the database's clock, and how many.
+async fn refused(world: &World) -> (i64, i64) {
+    sqlx::query_as(
+        "SELECT COALESCE(extract(epoch FROM max(finished_at) - min(started_at)), 0)::int8, \
+         count(*) FROM undolog_undo_attempts WHERE outcome = 'deferred'",
+    )
+    .fetch_one(world.pool())
+    .await
+    .expect("look at the calls")
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_brown_out_dead_letters_nothing() {
     let world = World::start().await;
     world.tool(ToolSpec::compensable("charge").retries(0, 50)).await;
     world.witness.script(Script::always("/undo/", Act::RetryAfter(429, 1)));
     let agents = rolled_back(&world, 10).await;
+    let seconds = brown_out_seconds();
+    let patience = SOON + Duration::from_secs(seconds.unsigned_abs());
+    within(patience, "the endpoint is busy for long enough", || async {
+        let (so_far, _) = refused(&world).await;
+        if so_far >= seconds { Ok(()) } else { Err(so_far) }
+    })
+    .await;
     // Every one has heard it three times: far more often than it may fail.
     within(SOON, "each was deferred three times", || async {
         let sql = "SELECT count(*) FROM (SELECT FROM undolog_undo_attempts \
@@ -47,6 +73,8 @@ async fn a_brown_out_dead_letters_nothing() {
     assert_eq!(breakers, 0, "a host that asks to wait is there");
     world.witness.behave();
     all_compensated(&world, &agents).await;
+    let (seconds, calls) = refused(&world).await;
+    println!("{calls} calls were refused in {seconds} s; nothing is a dead letter");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -66,7 +66,7 @@ async fn a_dead_letter_of_the_largest_size_is_shown() {
     let left_out = ["effect.compensation_args", "effect.result"];
     assert_eq!(shown.fields_left_out[..2], left_out, "what stands elsewhere goes first");
     let next_call = shown.next_call.expect("what a retry would send");
-    assert!(next_call.body.len() > 4_000_000 || next_call.note != "", "{}", next_call.note);
+    assert!(next_call.body.len() > 4_000_000 || !next_call.note.is_empty(), "{}", next_call.note);
 }
 
 /// Decides about a call as a proxy would pass the decision on, and reads where it came from.

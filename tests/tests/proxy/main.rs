@@ -7,6 +7,7 @@ mod events;
 mod malformed;
 mod openapi;
 mod pypi;
+mod repeats;
 mod replay;
 mod restart;
 mod sessions;

@@ -386,3 +386,31 @@ async fn browsers_may_call_only_from_listed_origins() {
     let other = agent.send(preflight(&agent, "https://evil.example")).await;
     assert!(other.headers.get("access-control-allow-origin").is_none());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_audit_says_where_a_decision_came_from() {
+    let mut world = undolog_tests::World::without_servers().await;
+    let arguments = ["--trusted-proxies", "127.0.0.0/8"].map(str::to_owned).to_vec();
+    let options = undolog_tests::run::EngineOptions { arguments, ..Default::default() };
+    world.add_engine(options).await;
+    let forwarders = ["--trusted-forwarders", "127.0.0.1"].map(str::to_owned).to_vec();
+    let options = ProxyOptions { arguments: forwarders, ..ProxyOptions::default() };
+    let bench = Bench::on(world, options).await;
+    let (agent, ann) = (bench.agent().await, bench.client("approver", "ann").await);
+    let session = Uuid::new_v4();
+    let decide = async |step: u32, forwarded: Option<&str>| {
+        let asked = agent.call(call(session, step, "wire", json!({"n": step}))).await.is(202).body;
+        let path = format!("/approvals/{}", asked["approval_id"].as_str().unwrap());
+        let mut request = ann.request(reqwest::Method::POST, &format!("{path}/approve"));
+        // A client that names itself to the engine is not believed.
+        request = request.header("x-undolog-client-ip", "192.0.2.66");
+        if let Some(forwarded) = forwarded {
+            request = request.header("x-forwarded-for", forwarded);
+        }
+        ann.send(request.body("{}")).await.is(200);
+        let shown = ann.get(&path).await.is(200).body;
+        shown["events"][0]["actor_ip"].as_str().unwrap_or_default().to_owned()
+    };
+    assert_eq!(decide(1, None).await, "127.0.0.1");
+    assert_eq!(decide(2, Some("203.0.113.5, 198.51.100.7")).await, "198.51.100.7");
+}

@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# The long runs at full size: what the tests of every change do with less. About twenty minutes.
+#
+#   50 restarts of every process while 500 approvals are pending; a whole minute in which an endpoint
+#   answers 429; 10,000 effects of one session undone; 1,000 callers that wait with one call.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. scripts/setup.sh
+
+need_rust
+need_postgres
+need_cargo_tool cargo-nextest
+
+export UNDOLOG_TEST_RESTARTS="${UNDOLOG_TEST_RESTARTS:-50}"
+export UNDOLOG_TEST_BROWN_OUT_SECONDS="${UNDOLOG_TEST_BROWN_OUT_SECONDS:-60}"
+
+cargo build --locked -p undolog-tests --bins
+exec cargo nextest run --locked -p undolog-tests --test e2e --retries 0 --no-capture \
+    -E 'test(restarts_lose_no_request) | test(a_brown_out_dead_letters_nothing) | test(ten_thousand)
+        | test(a_thousand_)'
