@@ -60,9 +60,12 @@ check() {
         "$environment/bin/ruff" check . || status=1
         "$environment/bin/ruff" format --check . || status=1
         UNDOLOG_REQUIRED=1 "$environment/bin/pytest" -q "$@" || status=1
+        # It says what a call costs; a busy machine is no failure.
+        "$environment/bin/python" benchmarks/overhead.py 2000 || true
         exit "$status"
     ) 2>&1 | tee "$log" || failed=1
     summaries+=("$title: $(grep -E '(passed|failed|error).* in [0-9.]+s' "$log" | tail -n 1)")
+    summaries+=("SDK, $(grep -E '^the SDK.s own share' "$log")")
     rm -f "$log"
 }
 

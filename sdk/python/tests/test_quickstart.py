@@ -1,5 +1,6 @@
 """`docs/quickstart.md` as it is written: its commands, one after the other, in two terminals."""
 
+import contextlib
 import os
 import re
 import signal
@@ -66,7 +67,8 @@ class Terminal:
         return self.process.poll() is not None
 
     def end(self):
-        os.killpg(self.process.pid, signal.SIGTERM)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGTERM)
         self.process.stdin.close()
         self.process.wait(60)
         self.reader.join(60)
@@ -110,7 +112,8 @@ def test_the_page_as_it_is_written(terminals):
     printed = []
     for language, text in blocks():
         if language == "sh" and is_first:
-            first.type(text)
+            # It ends when the page's command does, which is not meant to end.
+            first.type(f"{text}\nexit\n")
             until(lambda: is_ready(proxy_url) or first.has_ended(), SECONDS)
             assert not first.has_ended(), "\n".join(first.lines)
             is_first = False
