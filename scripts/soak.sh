@@ -2,7 +2,8 @@
 # The long runs at full size: what the tests of every change do with less. About twenty minutes.
 #
 #   50 restarts of every process while 500 approvals are pending; a whole minute in which an endpoint
-#   answers 429; 10,000 effects of one session undone; 1,000 callers that wait with one call.
+#   answers 429; 10,000 effects of one session undone; 1,000 callers that wait with one call; a tool of
+#   a Python agent that blocks for more than two minutes of real time.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/setup.sh
@@ -13,8 +14,9 @@ need_cargo_tool cargo-nextest
 
 export UNDOLOG_TEST_RESTARTS="${UNDOLOG_TEST_RESTARTS:-50}"
 export UNDOLOG_TEST_BROWN_OUT_SECONDS="${UNDOLOG_TEST_BROWN_OUT_SECONDS:-60}"
+export UNDOLOG_TEST_BLOCK_SECONDS="${UNDOLOG_TEST_BLOCK_SECONDS:-130}"
 
 cargo build --locked -p undolog-tests --bins
 exec cargo nextest run --locked -p undolog-tests --test e2e --retries 0 --no-capture \
     -E 'test(restarts_lose_no_request) | test(a_brown_out_dead_letters_nothing) | test(ten_thousand)
-        | test(a_thousand_)'
+        | test(a_thousand_) | test(a_tool_that_blocks_for_minutes)'
