@@ -12,13 +12,15 @@ use super::{error::Refused, guard::guard};
 /// What a URL percent-encodes in a value: everything but unreserved characters.
 const UNRESERVED: &percent_encoding::AsciiSet =
     &percent_encoding::NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+/// The folder of secrets that every organisation may use; no slug looks like it.
+const SHARED: &str = "_shared";
 /// Bytes of one secret, at most: a token or a key, never a document.
 const SECRET_BYTES_MAX: usize = 16 * 1024;
 
 /// Where secrets come from.
 #[derive(Debug, Clone, Default)]
 pub struct SecretSource {
-    /// Folder with `<org slug>/<NAME>` and `<NAME>` files.
+    /// Folder with `<org slug>/<NAME>` and `_shared/<NAME>` files.
     pub dir: Option<PathBuf>,
 }
 
@@ -37,18 +39,19 @@ impl fmt::Debug for Used {
 }
 
 impl SecretSource {
-    /// Resolves a secret of an organisation: its own first, then the one that all share. An
-    /// organisation that has its own never falls back because of an error.
+    /// Resolves a secret of an organisation: its own first, then the one that was said to be for
+    /// all. Whoever may register an endpoint can have such a secret sent there, so nothing is shared
+    /// by accident. An organisation that has its own never falls back because of an error.
     async fn resolve(&self, org_slug: &str, name: &str) -> Result<SecretString, Refused> {
         // Two underscores, which no name may have: another organisation cannot name this one's.
-        let own = env_name(&format!("{org_slug}__{name}"));
-        for variable in [own, env_name(name)] {
+        let own = format!("UNDOLOG_SECRET_{org_slug}__{name}");
+        for variable in [own, format!("UNDOLOG_SHARED_SECRET_{name}")].map(|name| env_name(&name)) {
             if let Ok(value) = std::env::var(&variable) {
                 return Ok(SecretString::from(value));
             }
         }
         let Some(dir) = &self.dir else { return Err(Refused::Secret(name.to_owned())) };
-        for path in [dir.join(org_slug).join(name), dir.join(name)] {
+        for path in [dir.join(org_slug).join(name), dir.join(SHARED).join(name)] {
             match tokio::fs::read_to_string(&path).await {
                 Ok(text) if text.len() > SECRET_BYTES_MAX => {
                     return Err(unreadable(name, io::ErrorKind::InvalidData));
@@ -110,9 +113,9 @@ fn is_name(name: &str) -> bool {
         && name.bytes().all(is_plain)
 }
 
-/// `UNDOLOG_SECRET_` and the name in capitals, as environment variables are written.
+/// In capitals, as environment variables are written.
 fn env_name(name: &str) -> String {
-    format!("UNDOLOG_SECRET_{}", name.to_ascii_uppercase().replace('-', "_"))
+    name.to_ascii_uppercase().replace('-', "_")
 }
 
 impl Used {
@@ -179,15 +182,19 @@ mod tests {
     #[tokio::test]
     async fn an_organisation_s_own_secret_comes_first() {
         let dir = std::env::temp_dir().join(format!("undolog-secrets-{}", uuid::Uuid::now_v7()));
-        write(&dir, "TOKEN", "shared\n");
+        write(&dir, "_shared/TOKEN", "shared\n");
+        write(&dir, "OURS", "the service's own\n");
         write(&dir, "acme/TOKEN", "own\r\n");
         let source = SecretSource { dir: Some(dir.clone()) };
         for (org, expected) in [("acme", "own"), ("other", "shared")] {
             let secret = source.resolve(org, "TOKEN").await.expect("a secret");
             assert_eq!(secret.expose_secret(), expected);
         }
-        let missing = source.resolve("acme", "ABSENT").await;
-        assert!(matches!(missing, Err(Refused::Secret(name)) if name == "ABSENT"));
+        // What was not said to be for all is for nobody.
+        for name in ["ABSENT", "OURS"] {
+            let missing = source.resolve("acme", name).await;
+            assert!(matches!(missing, Err(Refused::Secret(missing)) if missing == name));
+        }
         std::fs::remove_dir_all(&dir).expect("removed");
     }
 
@@ -209,6 +216,6 @@ mod tests {
 
     #[test]
     fn environment_names_are_capitals() {
-        assert_eq!(env_name("my-org__TOKEN"), concat!("UNDOLOG_SECRET", "_MY_ORG__TOKEN"));
+        assert_eq!(env_name("a_my-org__TOKEN"), "A_MY_ORG__TOKEN");
     }
 }

@@ -193,8 +193,9 @@ async fn a_listed_service_is_reached_by_name_and_no_other_port_is() {
 #[tokio::test]
 async fn secrets_go_out_and_never_come_back() {
     let dir = std::env::temp_dir().join(format!("undolog-egress-{}", uuid::Uuid::now_v7()));
-    std::fs::create_dir_all(&dir).expect("a folder");
-    std::fs::write(dir.join("TOKEN"), "s3cr/et\n").expect("a file");
+    let token = dir.join("_shared/TOKEN");
+    std::fs::create_dir_all(dir.join("_shared")).expect("a folder");
+    std::fs::write(&token, "s3cr/et\n").expect("a file");
     let options = EgressOptions {
         allow: AllowList::loopback(),
         secrets: SecretSource { dir: Some(dir.clone()) },
@@ -214,7 +215,7 @@ async fn secrets_go_out_and_never_come_back() {
     assert!(sent.starts_with("POST /t/s3cr%2Fet ") && sent.contains("Bearer s3cr/et"), "{sent}");
     assert_eq!(got.response, b"bad token {secret:TOKEN} ({secret:TOKEN})");
     assert!(!format!("{got:?}{secret:?}{client:?}").contains("s3cr"), "{got:?}");
-    std::fs::write(dir.join("TOKEN"), "x\ny").expect("a file");
+    std::fs::write(&token, "x\ny").expect("a file");
     let got = client.call(&secret).await;
     assert_eq!(got.outcome, CallOutcome::Permanent, "a header cannot hold a line break");
     std::fs::remove_dir_all(&dir).expect("removed");

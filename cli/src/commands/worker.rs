@@ -48,8 +48,9 @@ pub struct EgressArgs {
     /// reach although they are not public.
     #[arg(long, env = "UNDOLOG_ALLOW_EGRESS", value_delimiter = ',', value_name = "NETWORK,…")]
     pub allow_egress: Vec<Allowed>,
-    /// Folder of secrets: `<org>/<NAME>`, then `<NAME>`. The environment comes first:
-    /// `UNDOLOG_SECRET_<ORG>__<NAME>`, then `UNDOLOG_SECRET_<NAME>`.
+    /// Folder of secrets: `<org>/<NAME>`, then `_shared/<NAME>`, which every organisation may send
+    /// to its endpoints. The environment comes first: `UNDOLOG_SECRET_<ORG>__<NAME>`, then
+    /// `UNDOLOG_SHARED_SECRET_<NAME>`.
     #[arg(long, env = "UNDOLOG_SECRETS_DIR", value_name = "FOLDER")]
     pub secrets_dir: Option<PathBuf>,
     /// Certificates (PEM) of authorities to trust besides the public ones.

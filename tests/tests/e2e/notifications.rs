@@ -25,7 +25,7 @@ async fn world_with(path: &str, crash_at: &str) -> World {
     world.add_engine(EngineOptions::default()).await;
     let secret = format!("whsec_{}", STANDARD.encode(KEY));
     let environment = vec![
-        ("UNDOLOG_SECRET_HOOK".to_owned(), secret),
+        ("UNDOLOG_SHARED_SECRET_HOOK".to_owned(), secret),
         ("UNDOLOG_CRASH_AT".to_owned(), crash_at.to_owned()),
     ];
     world.add_worker(WorkerOptions { environment, ..WorkerOptions::default() }).await;
@@ -123,7 +123,7 @@ async fn a_worker_that_dies_after_sending_sends_again_under_the_same_id() {
     world.workers[0].process.wait_exit(SOON).await;
     assert_eq!(world.witness.calls_to("/do/hook").len(), 1);
     let secret = format!("whsec_{}", STANDARD.encode(KEY));
-    let environment = vec![("UNDOLOG_SECRET_HOOK".to_owned(), secret)];
+    let environment = vec![("UNDOLOG_SHARED_SECRET_HOOK".to_owned(), secret)];
     world.add_worker(WorkerOptions { environment, ..WorkerOptions::default() }).await;
     let over = "UPDATE undolog_notifications SET lease_expires_at = now() - interval '1 second' \
         WHERE lease_expires_at IS NOT NULL";

@@ -10,7 +10,7 @@ use undolog_tests::{SOON, World, within};
 
 fn worker(crash_at: &str) -> WorkerOptions {
     let environment = vec![
-        ("UNDOLOG_SECRET_PROBE".to_owned(), "s3cret".to_owned()),
+        ("UNDOLOG_SHARED_SECRET_PROBE".to_owned(), "s3cret".to_owned()),
         ("UNDOLOG_CRASH_AT".to_owned(), crash_at.to_owned()),
     ];
     WorkerOptions { environment, ..WorkerOptions::default() }
