@@ -3,7 +3,7 @@
 use clap::Args;
 use secrecy::ExposeSecret as _;
 use serde_json::json;
-use undolog_store::migrate::{self, MigrateError, MigrationState};
+use undolog_store::migrate::{self, Logins, MigrateError, MigrationState};
 
 use crate::{error::CliError, out::Out, owner::OwnerArgs};
 
@@ -16,6 +16,12 @@ pub struct MigrateArgs {
     /// Change nothing: show what is applied, and fail when something is missing.
     #[arg(long)]
     pub check: bool,
+    /// The login that engines connect with; it may then act as undolog_app.
+    #[arg(long, env = "UNDOLOG_APP_LOGIN", value_name = "LOGIN")]
+    pub app_login: Option<String>,
+    /// The login that workers connect with; it may then act as undolog_worker.
+    #[arg(long, env = "UNDOLOG_WORKER_LOGIN", value_name = "LOGIN")]
+    pub worker_login: Option<String>,
 }
 
 /// Migrates, or looks.
@@ -24,12 +30,13 @@ pub async fn run(args: MigrateArgs, out: &Out) -> Result<(), CliError> {
     if args.check {
         check(url.expose_secret(), out).await
     } else {
-        apply(url.expose_secret(), out).await
+        let logins = Logins { app: args.app_login, worker: args.worker_login };
+        apply(url.expose_secret(), &logins, out).await
     }
 }
 
-async fn apply(url: &str, out: &Out) -> Result<(), CliError> {
-    let report = migrate::migrate(url).await?;
+async fn apply(url: &str, logins: &Logins, out: &Out) -> Result<(), CliError> {
+    let report = migrate::migrate_for(url, logins).await?;
     if out.is_json() {
         return out.json(&json!({
             "server_version_num": report.server_version_num,
@@ -99,6 +106,7 @@ impl From<MigrateError> for CliError {
         let reason = match &error {
             MigrateError::ServerTooOld { .. } => "SERVER_TOO_OLD",
             MigrateError::NeedsAdministrator { .. } => "NEEDS_ADMINISTRATOR",
+            MigrateError::NoLogin { .. } => "NO_LOGIN",
             MigrateError::RoleTooPowerful { .. } => "ROLE_TOO_POWERFUL",
             MigrateError::Busy { .. } => return Self::Unavailable(error.to_string()),
             MigrateError::Migration { .. } => "MIGRATION_FAILED",

@@ -87,6 +87,12 @@ pub enum MigrateError {
         /// The attribute or membership that it must not have.
         attribute: String,
     },
+    /// A login that was named does not exist.
+    #[error("there is no login {login:?} in this cluster: CREATE ROLE it with LOGIN first")]
+    NoLogin {
+        /// The login.
+        login: String,
+    },
     /// Another migration of this database ran for too long.
     #[error("another migration of this database has been running for {waited_seconds} s")]
     Busy {
@@ -110,16 +116,40 @@ pub enum MigrateError {
     Database(#[from] sqlx::Error),
 }
 
+/// The logins that engines and workers connect with, where each has one of its own. They exist
+/// already: whoever makes a login chooses how it proves itself.
+#[derive(Debug, Clone, Default)]
+pub struct Logins {
+    /// The engines'.
+    pub app: Option<String>,
+    /// The workers'.
+    pub worker: Option<String>,
+}
+
 /// Migrates the database at `url`, which must be a direct connection (no transaction pooler).
 ///
 /// # Errors
 /// See [`MigrateError`]; a failed run leaves whole migrations only and may be repeated.
 pub async fn migrate(url: &str) -> Result<MigrateReport, MigrateError> {
+    migrate_for(url, &Logins::default()).await
+}
+
+/// The same, and lets these logins act as their roles.
+///
+/// # Errors
+/// See [`migrate`].
+pub async fn migrate_for(url: &str, logins: &Logins) -> Result<MigrateReport, MigrateError> {
     let mut conn = connect(url).await?;
-    let outcome = migrate_on(&mut conn).await;
+    let outcome = migrate_on(&mut conn, logins).await;
     // Closing also frees the advisory locks, so a failure to say goodbye does no harm.
     let closed = conn.close().await;
-    let report = outcome?;
+    let report = outcome.map_err(|error| match error {
+        MigrateError::NeedsAdministrator { login, reason, mut statements } => {
+            statements.extend(logins.statements());
+            MigrateError::NeedsAdministrator { login, reason, statements }
+        }
+        other => other,
+    })?;
     closed?;
     Ok(report)
 }
@@ -152,13 +182,17 @@ async fn connect(url: &str) -> Result<PgConnection, MigrateError> {
     Ok(options.connect().await?)
 }
 
-async fn migrate_on(conn: &mut PgConnection) -> Result<MigrateReport, MigrateError> {
+async fn migrate_on(
+    conn: &mut PgConnection,
+    logins: &Logins,
+) -> Result<MigrateReport, MigrateError> {
     let mut report = MigrateReport {
         server_version_num: session::prepare(conn).await?,
         ..MigrateReport::default()
     };
     session::lock(conn).await?;
     roles::ensure(conn, &mut report).await?;
+    roles::let_in(conn, logins, &mut report).await?;
     let before = ledger::read(conn).await?;
     ledger::share(conn, &mut report).await?;
 

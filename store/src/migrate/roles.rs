@@ -3,7 +3,7 @@
 
 use sqlx::{Executor, FromRow, PgConnection};
 
-use super::{MigrateError, MigrateReport, session};
+use super::{Logins, MigrateError, MigrateReport, session};
 
 /// The role that owns every object of ours; never a runtime login.
 const OWNER: &str = "undolog_owner";
@@ -111,13 +111,48 @@ async fn ensure_memberships(
         match grant(conn, &statement, "act as a runtime role", report).await {
             Ok(()) => {}
             // Only a convenience: where each role has a login of its own, nobody needs it.
-            Err(MigrateError::NeedsAdministrator { .. }) => {
-                tracing::info!(role, "this login cannot act as the role; give the role a login");
-            }
+            Err(MigrateError::NeedsAdministrator { .. }) => {}
             Err(error) => return Err(error),
         }
     }
     Ok(())
+}
+
+/// Lets the logins of engines and workers act as their roles.
+pub(super) async fn let_in(
+    conn: &mut PgConnection,
+    logins: &Logins,
+    report: &mut MigrateReport,
+) -> Result<(), MigrateError> {
+    for (role, login) in logins.by_role() {
+        let exists: bool =
+            sqlx::query_scalar("SELECT EXISTS (SELECT FROM pg_roles WHERE rolname = $1)")
+                .bind(login)
+                .fetch_one(&mut *conn)
+                .await?;
+        if !exists {
+            return Err(MigrateError::NoLogin { login: login.to_owned() });
+        }
+        if !may_become(conn, login, role).await? {
+            let statement = format!("GRANT {role} TO {}", quote(login));
+            grant(conn, &statement, "let a login act as its role", report).await?;
+        }
+    }
+    Ok(())
+}
+
+impl Logins {
+    fn by_role(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        RUNTIME_ROLES
+            .into_iter()
+            .zip([&self.app, &self.worker])
+            .filter_map(|(role, login)| Some((role, login.as_deref()?)))
+    }
+
+    /// What an administrator would have to run for them.
+    pub(super) fn statements(&self) -> impl Iterator<Item = String> {
+        self.by_role().map(|(role, login)| format!("GRANT {role} TO {};", quote(login)))
+    }
 }
 
 /// `undolog_owner` creates tables in `public`, the schema `apalis` and the trusted extension that

@@ -3,7 +3,7 @@
 
 use sqlx::{Connection, PgConnection};
 use undolog_store::catalog::check_runtime;
-use undolog_store::migrate::{MigrateError, ROLES, migrate, status};
+use undolog_store::migrate::{Logins, MigrateError, ROLES, migrate, migrate_for, status};
 
 use crate::kit::{Server, as_role, run};
 
@@ -32,6 +32,29 @@ async fn a_login_without_rights_is_told_what_to_run() {
     check_as(&server.url_as("undolog_app", "shop")).await;
     let again = migrate(&url).await.unwrap();
     assert!(again.applied.is_empty(), "{again:?}");
+}
+
+#[tokio::test]
+async fn named_logins_serve_after_one_run() {
+    let server = Server::start("named");
+    server.create_database("shop").await;
+    let mut admin = server.connect("shop").await;
+    let logins = Logins { app: Some("app".to_owned()), worker: Some("worker".to_owned()) };
+    let error = migrate_for(&server.url("shop"), &logins).await.unwrap_err();
+    assert!(matches!(&error, MigrateError::NoLogin { login } if login == "app"), "{error}");
+    run(&mut admin, "CREATE ROLE plain LOGIN; CREATE ROLE app LOGIN; CREATE ROLE worker LOGIN")
+        .await;
+    // One who may not is told everything at once.
+    let error = migrate_for(&server.url_of("plain", "shop"), &logins).await.unwrap_err();
+    let MigrateError::NeedsAdministrator { statements, .. } = &error else { panic!("{error}") };
+    for statement in statements {
+        run(&mut admin, statement).await;
+    }
+    let report = migrate_for(&server.url_of("plain", "shop"), &logins).await.unwrap();
+    assert!(report.grants.is_empty(), "{report:?}");
+    for (login, role) in [("app", "undolog_app"), ("worker", "undolog_worker")] {
+        check_as(&as_role(&server.url_of(login, "shop"), role)).await;
+    }
 }
 
 #[tokio::test]
