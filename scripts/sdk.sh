@@ -41,6 +41,9 @@ install() {
         --no-deps --force-reinstall ./sdk/python
 }
 
+# The last line of a log like this.
+last() { grep -E "$1" "$2" | tail -n 1 || printf 'there is no closing line'; }
+
 summaries=()
 failed=0
 check() {
@@ -64,8 +67,8 @@ check() {
         "$environment/bin/python" benchmarks/overhead.py 2000 || true
         exit "$status"
     ) 2>&1 | tee "$log" || failed=1
-    summaries+=("$title: $(grep -E '(passed|failed|error).* in [0-9.]+s' "$log" | tail -n 1)")
-    summaries+=("SDK, $(grep -E '^the SDK.s own share' "$log")")
+    summaries+=("$title: $(last '(passed|failed|error).* in [0-9.]+s' "$log")")
+    summaries+=("SDK, $(last '^the SDK.s own share' "$log")")
     rm -f "$log"
 }
 
