@@ -74,7 +74,6 @@ impl From<CompensationFile> for Compensation {
             args_schema: json_bytes(file.args_schema),
             max_retries: file.max_retries,
             retry_backoff_ms: file.retry_backoff_ms,
-            is_active: file.is_active.unwrap_or(true),
             open: file.open,
             concurrency_max: file.concurrency_max,
             rate_per_minute: file.rate_per_minute,
@@ -98,12 +97,17 @@ pub async fn run(args: CompensationsArgs, out: &Out) -> Result<(), CliError> {
 async fn register(api: &Api, file: &FileArgs, out: &Out) -> Result<(), CliError> {
     let mut registered = Vec::new();
     for compensation in file.read::<CompensationFile>()? {
+        let wanted = compensation.is_active;
         let request = RegisterCompensationRequest {
             org_id: api.org(),
             compensation: Some(compensation.into()),
         };
         let answer = api.registry().register_compensation(api.request(request)).await?.into_inner();
-        let view = CompensationView::from(&answer.compensation.unwrap_or_default());
+        let mut view = CompensationView::from(&answer.compensation.unwrap_or_default());
+        if let Some(is_active) = wanted.filter(|wanted| *wanted != view.is_active) {
+            change(api, &view.fn_name, &view.fn_version, is_active).await?;
+            view.is_active = is_active;
+        }
         if !out.is_json() {
             let verb = if answer.created { "registered" } else { "registered before:" };
             out.line(format!("{verb} {} {}", view.fn_name, view.fn_version))?;
@@ -151,12 +155,23 @@ async fn set_active(
     is_active: bool,
     out: &Out,
 ) -> Result<(), CliError> {
+    let version = args.version.as_deref().unwrap_or_default();
+    let changed = change(api, &args.name, version, is_active).await?;
+    args.tell(&changed, is_active, out)
+}
+
+async fn change(
+    api: &Api,
+    name: &str,
+    version: &str,
+    is_active: bool,
+) -> Result<Vec<String>, CliError> {
     let request = SetCompensationActiveRequest {
         org_id: api.org(),
-        fn_name: args.name.clone(),
-        fn_version: args.version.clone().unwrap_or_default(),
+        fn_name: name.to_owned(),
+        fn_version: version.to_owned(),
         is_active,
     };
     let answer = api.registry().set_compensation_active(api.request(request)).await?.into_inner();
-    args.tell(&answer.changed_versions, is_active, out)
+    Ok(answer.changed_versions)
 }

@@ -84,7 +84,6 @@ impl From<ToolFile> for Tool {
             tool_schema: json_bytes(file.tool_schema),
             risk_tags: file.risk_tags,
             estimated_impact: file.estimated_impact,
-            is_active: file.is_active.unwrap_or(true),
             project_id: file.project_id,
             idempotent: file.idempotent,
             grant_lease_ms: file.grant_lease_ms,
@@ -117,9 +116,14 @@ pub async fn run(args: ToolsArgs, out: &Out) -> Result<(), CliError> {
 async fn register(api: &Api, file: &FileArgs, out: &Out) -> Result<(), CliError> {
     let mut registered = Vec::new();
     for tool in file.read::<ToolFile>()? {
+        let wanted = tool.is_active;
         let request = RegisterToolRequest { org_id: api.org(), tool: Some(tool.into()) };
         let answer = api.registry().register_tool(api.request(request)).await?.into_inner();
-        let view = ToolView::from(&answer.tool.unwrap_or_default());
+        let mut view = ToolView::from(&answer.tool.unwrap_or_default());
+        if let Some(is_active) = wanted.filter(|wanted| *wanted != view.is_active) {
+            change(api, &view.tool_name, &view.tool_version, is_active).await?;
+            view.is_active = is_active;
+        }
         if !out.is_json() {
             let verb = if answer.created { "registered" } else { "registered before:" };
             out.line(format!("{verb} {} {} ({})", view.tool_name, view.tool_version, view.tier))?;
@@ -166,12 +170,23 @@ async fn set_active(
     is_active: bool,
     out: &Out,
 ) -> Result<(), CliError> {
+    let version = args.version.as_deref().unwrap_or_default();
+    let changed = change(api, &args.name, version, is_active).await?;
+    args.tell(&changed, is_active, out)
+}
+
+async fn change(
+    api: &Api,
+    name: &str,
+    version: &str,
+    is_active: bool,
+) -> Result<Vec<String>, CliError> {
     let request = SetToolActiveRequest {
         org_id: api.org(),
-        tool_name: args.name.clone(),
-        tool_version: args.version.clone().unwrap_or_default(),
+        tool_name: name.to_owned(),
+        tool_version: version.to_owned(),
         is_active,
     };
     let answer = api.registry().set_tool_active(api.request(request)).await?.into_inner();
-    args.tell(&answer.changed_versions, is_active, out)
+    Ok(answer.changed_versions)
 }

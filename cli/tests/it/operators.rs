@@ -355,6 +355,11 @@ async fn a_tool_is_taken_out_of_use_and_brought_back() {
     );
     let back = stage.text(&["tools", "activate", "send_mail", "--version", "1.0.0"]);
     assert!(back.contains("send_mail 1.0.0 is in use now"), "{back}");
+    // A file can say so as well.
+    let tool = json!({"tool_name": "look", "tier": "safe", "is_active": false});
+    let registered = stage.verb(&["tools", "register", &stage.file("look.json", &tool)]);
+    assert_eq!(registered[0]["is_active"], false);
+    assert_eq!(stage.verb(&["tools", "show", "look"])["is_active"], false);
     stage.verb(&["compensations", "deactivate", "delete_customer"]);
     assert_eq!(stage.verb(&["compensations", "show", "delete_customer"])["is_active"], false);
     stage.verb(&["compensations", "activate", "delete_customer"]);
