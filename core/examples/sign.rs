@@ -1,6 +1,6 @@
 //! Signs calls, one JSON object per line, so that another implementation can be held against this
-//! one: `{"session_id", "step_index", "tool_name", "args"}`, where `args` is a string that holds the
-//! arguments' JSON text. The answer is `{"canonical", "signature"}`, or `{"refused", "path"}` for
+//! one: `{"session_id", "step_index", "tool_name", "args"}`, where `args` is a string with the JSON
+//! text of the arguments. The answer is `{"canonical", "signature"}`, or `{"refused", "path"}` for
 //! arguments that have no canonical form.
 
 use std::error::Error;
