@@ -9,7 +9,9 @@ use tokio_util::sync::CancellationToken;
 use undolog_store::{Store, crash_point, sweeps::Schedule};
 use uuid::Uuid;
 
-use crate::{egress::Egress, fair::Fair, gate::Gate, notify, options::WorkerOptions, snapshot, sweep, walk};
+use crate::{
+    egress::Egress, fair::Fair, gate::Gate, notify, options::WorkerOptions, snapshot, sweep, walk,
+};
 
 /// What all handlers of a process share.
 #[derive(Debug)]
