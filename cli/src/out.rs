@@ -29,14 +29,17 @@ impl Out {
     /// Writes one line.
     pub fn line(&self, text: impl AsRef<str>) -> Result<(), CliError> {
         let mut stdout = io::stdout().lock();
-        let written = stdout
+        let done = stdout
             .write_all(text.as_ref().as_bytes())
             .and_then(|()| stdout.write_all(b"\n"))
             .and_then(|()| stdout.flush());
-        written.map_err(|error| match error.kind() {
-            io::ErrorKind::BrokenPipe => CliError::ReaderGone,
-            _ => CliError::Failed(format!("cannot write the output: {error}")),
-        })
+        written(done)
+    }
+
+    /// Writes bytes as they are.
+    pub fn bytes(&self, bytes: &[u8]) -> Result<(), CliError> {
+        let mut stdout = io::stdout().lock();
+        written(stdout.write_all(bytes).and_then(|()| stdout.flush()))
     }
 
     /// Writes a value as indented JSON.
@@ -74,6 +77,14 @@ impl Out {
         }
         Ok(())
     }
+}
+
+/// A reader that went away is no failure.
+fn written(done: io::Result<()>) -> Result<(), CliError> {
+    done.map_err(|error| match error.kind() {
+        io::ErrorKind::BrokenPipe => CliError::ReaderGone,
+        _ => CliError::Failed(format!("cannot write the output: {error}")),
+    })
 }
 
 /// Columns apart by spaces, and never wrapped: ids stay whole, and every row is one line.

@@ -66,6 +66,12 @@ pub const ROLLBACK_LEASE_MS: u64 = 30_000;
 pub const TICK_LATE_MS: u64 = 15_000;
 /// How often each engine ticks: three ticks fit into `TICK_LATE_MS`.
 pub const TICK_MS: u64 = 5_000;
+/// One row of any list, with all its fields; larger fields are left out of it and read by themselves.
+pub const ROW_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// One part of a value that is read by itself: it fits into gRPC's own default of 4 MiB.
+pub const VALUE_PART_BYTES_MAX: usize = 2 * 1024 * 1024;
+/// Versions that one change of a registration names.
+pub const VERSIONS_NAMED_MAX: usize = 1_000;
 /// One gRPC message: arguments and a result of 4 MiB each, with room for the envelope.
 pub const GRPC_MESSAGE_BYTES_MAX: usize = 10 * 1024 * 1024;
 /// Interrupted attempts in a row, running alone, before an entry counts as poison.

@@ -70,6 +70,8 @@ named_enum! {
         List => "UndoLogSessions/List",
         /// Lists a session's effects.
         ListEffects => "UndoLogSessions/ListEffects",
+        /// Reads one field of a row, in parts.
+        GetValue => "UndoLogSessions/GetValue",
         /// Streams a session's stored results.
         GetReplay => "UndoLogSessions/GetReplay",
         /// Streams events.
@@ -155,7 +157,12 @@ pub const fn allows(role: Role, rpc: Rpc) -> bool {
         Rpc::Complete | Rpc::FailSession | Rpc::Rollback => {
             matches!(role, Agent | Operator | Admin)
         }
-        Rpc::Get | Rpc::List | Rpc::ListEffects | Rpc::GetReplay | Rpc::WatchEvents => {
+        Rpc::Get
+        | Rpc::List
+        | Rpc::ListEffects
+        | Rpc::GetValue
+        | Rpc::GetReplay
+        | Rpc::WatchEvents => {
             matches!(role, Agent | Approver | Operator | Admin)
         }
         Rpc::GetTool | Rpc::ListTools | Rpc::GetCompensation | Rpc::ListCompensations => {

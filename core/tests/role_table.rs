@@ -34,6 +34,7 @@ const READS: &[Rpc] = &[
     Rpc::Get,
     Rpc::List,
     Rpc::ListEffects,
+    Rpc::GetValue,
     Rpc::GetReplay,
     Rpc::WatchEvents,
     Rpc::GetTool,

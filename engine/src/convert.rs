@@ -48,7 +48,7 @@ names_org! {
     ListDeadLettersRequest, GetDeadLetterRequest, RetryDeadLettersRequest, SkipDeadLettersRequest,
     ResolveDeadLettersRequest, PauseQueueRequest, ResumeQueueRequest, GetQueueStatusRequest,
     SetBrakeRequest, ListApprovedRequest, ListNotificationsRequest, ReplayNotificationsRequest,
-    SetToolActiveRequest, SetCompensationActiveRequest,
+    SetToolActiveRequest, SetCompensationActiveRequest, GetValueRequest,
 }
 names_session! {
     CommitRequest, FailRequest, BeginRequest, HeartbeatRequest, CompleteRequest,

@@ -18,12 +18,16 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// The longest pause before a call that was refused is tried again.
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 
+/// Pages of one look; the next look goes on behind them.
+const PAGES_MAX: usize = 10;
+
 /// Calls that were refused, and when each is tried again.
 type Refusals = HashMap<String, (u32, Instant)>;
 
 /// Looks, runs and looks again until the proxy stops.
 pub(crate) async fn run(proxy: Arc<Proxy>, executor: Caller) {
     let mut refusals = Refusals::new();
+    let mut page_token = String::new();
     loop {
         let heard = proxy.approved.notified();
         tokio::select! {
@@ -31,16 +35,32 @@ pub(crate) async fn run(proxy: Arc<Proxy>, executor: Caller) {
             () = tokio::time::sleep(LOOK_EVERY) => {}
             () = heard => {}
         }
-        match look(&proxy, &executor).await {
-            Ok(calls) => start(&proxy, &executor, calls, &mut refusals).await,
-            Err(refused) => tracing::debug!(code = %refused.code, "approved calls are not listed"),
+        let now = Instant::now();
+        refusals.retain(|_, (_, at)| *at + PAUSE_MAX > now);
+        for _ in 0..PAGES_MAX {
+            match look(&proxy, &executor, std::mem::take(&mut page_token)).await {
+                Ok(page) => {
+                    page_token = page.next_page_token;
+                    start(&proxy, &executor, page.calls, &mut refusals).await;
+                }
+                Err(refused) => {
+                    tracing::debug!(code = %refused.code, "approved calls are not listed");
+                }
+            }
+            if page_token.is_empty() {
+                break;
+            }
         }
     }
 }
 
-async fn look(proxy: &Proxy, executor: &Caller) -> Result<Vec<v1::ApprovedCall>, Refused> {
-    let request = v1::ListApprovedRequest { org_id: String::new() };
-    Ok(rpc!(executor.once: proxy.proxy().list_approved(request))?.calls)
+async fn look(
+    proxy: &Proxy,
+    executor: &Caller,
+    page_token: String,
+) -> Result<v1::ListApprovedResponse, Refused> {
+    let request = v1::ListApprovedRequest { org_id: String::new(), page_token };
+    rpc!(executor.once: proxy.proxy().list_approved(request))
 }
 
 /// Asks for the grant of each call. The calls themselves run on their own.
@@ -50,7 +70,6 @@ async fn start(
     calls: Vec<v1::ApprovedCall>,
     refusals: &mut Refusals,
 ) {
-    refusals.retain(|id, _| calls.iter().any(|call| call.approval_id == *id));
     for call in calls {
         let approval_id = call.approval_id.clone();
         let now = Instant::now();

@@ -84,7 +84,8 @@ fn without_reason(status: &Status) -> Refused {
     let message = status.message().to_owned();
     let known = |reason| Refused::because(reason, message.clone());
     match status.code() {
-        Code::InvalidArgument | Code::OutOfRange => known(Reason::InvalidArgument),
+        Code::InvalidArgument => known(Reason::InvalidArgument),
+        Code::OutOfRange => of_size(status),
         Code::Unauthenticated => known(Reason::Unauthenticated),
         Code::PermissionDenied => known(Reason::PermissionDenied),
         Code::ResourceExhausted => known(Reason::LimitExceeded),
@@ -97,6 +98,16 @@ fn without_reason(status: &Status) -> Refused {
         Code::Unavailable | Code::Cancelled | Code::Unknown => Refused::lost(),
         Code::Ok | Code::Internal | Code::DataLoss => known(Reason::Internal),
     }
+}
+
+/// What gRPC itself says of a message's size. A body that this proxy took in fits into a message, so
+/// that it is the engine's answer which did not: the fault is ours, and the request was valid.
+fn of_size(status: &Status) -> Refused {
+    if !status.message().contains("message length too large") {
+        return Refused::because(Reason::InvalidArgument, status.message());
+    }
+    tracing::error!(error = %status, "an answer of the engine is larger than a message may be");
+    Refused::because(Reason::Internal, "the engine's answer is larger than a message may be")
 }
 
 /// The HTTP status of each reason.
@@ -162,5 +173,12 @@ mod tests {
         );
         let large = Refused::from(Status::resource_exhausted("message too large"));
         assert_eq!(large.status, StatusCode::PAYLOAD_TOO_LARGE);
+        // What this proxy's own client could not take in is no fault of the caller's request.
+        let text = "Error, decoded message length too large: found 12000488 bytes, the limit is: \
+                    10485760 bytes";
+        let answer = Refused::from(Status::out_of_range(text));
+        assert_eq!(answer.status, StatusCode::INTERNAL_SERVER_ERROR);
+        assert_eq!(answer.code, "INTERNAL");
+        assert_eq!(Refused::from(Status::out_of_range("?")).status, StatusCode::BAD_REQUEST);
     }
 }

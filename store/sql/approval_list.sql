@@ -26,7 +26,8 @@ WITH page AS (
     sum(octet_length(proposed_args::text) + COALESCE(octet_length(proposed_args_raw), 0)
       + COALESCE(octet_length(approved_args::text), 0)
       + COALESCE(octet_length(approved_args_raw), 0) + octet_length(agent_context::text)
-      + COALESCE(octet_length(agent_context_raw), 0))
+      + COALESCE(octet_length(agent_context_raw), 0) + octet_length(irreversibility_reason)
+      + COALESCE(octet_length(estimated_impact), 0) + octet_length(risk_tags::text))
       OVER (ORDER BY created_at DESC, approval_request_id DESC) AS bytes
   FROM page
 )

@@ -24,6 +24,7 @@ WITH page AS (
   SELECT page.*, count(*) OVER () AS matched,
     row_number() OVER (ORDER BY since, effect_id) AS place,
     sum(COALESCE(octet_length(args_snapshot_raw), octet_length(args_snapshot::text))
+      + COALESCE(octet_length(result_snapshot_raw), octet_length(result_snapshot::text), 0)
       + COALESCE(octet_length(compensation_args_raw), octet_length(compensation_args::text), 0)
       + COALESCE(octet_length(error), 0)) OVER (ORDER BY since, effect_id) AS bytes
   FROM page

@@ -13,7 +13,7 @@ WITH page AS (
 ), sized AS (
   SELECT page.*, count(*) OVER () AS matched,
     row_number() OVER (ORDER BY fn_name, fn_version) AS place,
-    sum(octet_length(fn_body) + octet_length(args_schema))
+    sum(octet_length(fn_body) + octet_length(args_schema) + octet_length(description))
       OVER (ORDER BY fn_name, fn_version) AS bytes
   FROM page
 )

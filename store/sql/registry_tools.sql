@@ -16,7 +16,10 @@ WITH page AS (
 ), sized AS (
   SELECT page.*, count(*) OVER () AS matched,
     row_number() OVER (ORDER BY tool_name, tool_version) AS place,
-    sum(octet_length(tool_schema)) OVER (ORDER BY tool_name, tool_version) AS bytes
+    sum(octet_length(tool_schema) + COALESCE(octet_length(probe), 0)
+      + COALESCE(octet_length(upstream), 0) + COALESCE(octet_length(irreversibility_reason), 0)
+      + COALESCE(octet_length(estimated_impact), 0) + octet_length(risk_tags::text)
+      + octet_length(allowed_compensations::text)) OVER (ORDER BY tool_name, tool_version) AS bytes
   FROM page
 )
 SELECT * FROM sized WHERE place = 1 OR bytes <= $5 ORDER BY place

@@ -1,6 +1,10 @@
 //! JSON from outside, between its exact form and what Postgres stores.
 
-use undolog_core::json::{Node, Stored, canonical, from_stored, parse_lossless, to_jsonb};
+use undolog_core::{
+    json::{Node, Stored, canonical, from_stored, parse_lossless, to_jsonb},
+    limits::TEXT_BYTES_MAX,
+    reason::{Reason, Refusal},
+};
 
 use crate::error::StepError;
 
@@ -28,11 +32,27 @@ pub fn parse_output(bytes: &[u8]) -> Result<(Node, Vec<u8>), undolog_core::json:
     Ok((parse_lossless(&bytes)?, bytes))
 }
 
+/// A text for people has a length.
+pub fn refuse_long(field: &'static str, text: &str) -> Result<(), StepError> {
+    if text.len() > TEXT_BYTES_MAX {
+        return Err(Refusal::because(Reason::LimitExceeded, format!("{field} is too long"))
+            .with("limit_bytes", TEXT_BYTES_MAX)
+            .into());
+    }
+    Ok(())
+}
+
+/// A text for people that is kept as it is.
+pub fn check_text(field: &'static str, text: &str) -> Result<(), StepError> {
+    refuse_nul(field, text)?;
+    refuse_long(field, text)
+}
+
 /// Names and keys refuse NUL: Postgres could not keep them.
 pub fn refuse_nul(field: &'static str, text: &str) -> Result<(), StepError> {
     if text.contains('\0') {
         let why = format!("{field} must not contain U+0000");
-        return Err(StepError::refuse(undolog_core::Reason::InvalidArgument, why));
+        return Err(StepError::refuse(Reason::InvalidArgument, why));
     }
     Ok(())
 }

@@ -1,11 +1,18 @@
 //! Tools with an upstream endpoint: what a proxy runs by itself, and what an executor may touch.
 
+use chrono::{DateTime, Utc};
 use sqlx::FromRow;
 use undolog_core::{Reason, state::EffectState};
 use uuid::Uuid;
 
 use crate::{
-    effects::EffectRow, error::StepError, payload, pool::Store, step::Caller, tenant::Tenant,
+    effects::EffectRow,
+    error::StepError,
+    payload,
+    pool::Store,
+    read::page::{Page, Paging, page_bytes, time_of},
+    step::Caller,
+    tenant::Tenant,
 };
 
 /// Approved calls that one look returns.
@@ -24,6 +31,8 @@ pub struct ApprovedCall {
     pub step_key: Option<String>,
     /// JSON, as it was proposed: the call's signature is over it.
     pub args: Vec<u8>,
+    /// When it was decided.
+    pub resolved_at: DateTime<Utc>,
 }
 
 #[derive(Debug, FromRow)]
@@ -37,19 +46,32 @@ struct ApprovedRow {
     step_key: Option<String>,
     args_text: String,
     args_raw: Option<Vec<u8>>,
+    resolved_at: DateTime<Utc>,
+    matched: i64,
 }
 
 /// Approved calls of upstream tools that nobody was granted yet.
-pub async fn approved(store: &Store, org_id: Uuid) -> Result<Vec<ApprovedCall>, StepError> {
+pub async fn approved(
+    store: &Store,
+    org_id: Uuid,
+    token: &str,
+) -> Result<Page<ApprovedCall>, StepError> {
+    let paging = Paging { size: 0, token: token.to_owned() };
+    let (micros, approval_id) = paging.after::<(i64, Uuid)>("approved")?.unzip();
+    let after = micros.map(time_of).transpose()?;
     let mut tx = Tenant::begin(store, org_id).await?;
     let rows: Vec<ApprovedRow> = sqlx::query_as(include_str!("../sql/upstream_approved.sql"))
         .bind(org_id)
-        .bind(APPROVED_MAX)
+        .bind(after)
+        .bind(approval_id)
+        .bind(APPROVED_MAX + 1)
+        .bind(page_bytes())
         .fetch_all(tx.conn())
         .await?;
     tx.commit().await?;
+    let matched = rows.first().map_or(0, |row| row.matched);
     let call = |row: ApprovedRow| {
-        Ok(ApprovedCall {
+        Ok::<_, StepError>(ApprovedCall {
             approval_id: row.approval_id,
             session_id: row.session_id,
             effect_id: row.effect_id,
@@ -58,9 +80,13 @@ pub async fn approved(store: &Store, org_id: Uuid) -> Result<Vec<ApprovedCall>, 
             step_index: row.step_index,
             step_key: row.step_key,
             args: payload::text(&row.args_text, row.args_raw.as_deref())?,
+            resolved_at: row.resolved_at,
         })
     };
-    rows.into_iter().map(call).collect()
+    let calls = rows.into_iter().map(call).collect::<Result<Vec<_>, _>>()?;
+    Page::cut("approved", calls, APPROVED_MAX, matched, |call| {
+        (call.resolved_at.timestamp_micros(), call.approval_id)
+    })
 }
 
 /// The one rule of executors: they touch approved effects of upstream tools, and nothing else.

@@ -17,7 +17,7 @@ use crate::{
     pool::Store,
     read::{
         only_of,
-        page::{PAGE_BYTES_MAX, from_token, refused, to_token},
+        page::{from_token, page_bytes, refused, to_token},
     },
     session,
     step::Caller,
@@ -163,7 +163,7 @@ impl Watch {
                     .bind(month)
                     .bind(seq)
                     .bind(limit)
-                    .bind(PAGE_BYTES_MAX)
+                    .bind(page_bytes())
                     .fetch_all(tx.conn())
                     .await?
             }
@@ -176,7 +176,7 @@ impl Watch {
                     .bind(session_id)
                     .bind(seq)
                     .bind(limit)
-                    .bind(PAGE_BYTES_MAX)
+                    .bind(page_bytes())
                     .bind(settled)
                     .bind(&self.started.over)
                     .fetch_all(tx.conn())

@@ -5,17 +5,18 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use serde_json::json;
 use undolog_proto::v1::{
-    ApproveRequest, GetApprovalRequest, ListApprovalsRequest, RejectRequest, RevokeApprovalRequest,
-    WatchApprovalRequest,
+    ApproveRequest, GetApprovalRequest, GetApprovalResponse, ListApprovalsRequest, RejectRequest,
+    RevokeApprovalRequest, WatchApprovalRequest,
 };
 
+use super::value;
 use crate::{
     api::{Api, ApiArgs},
     error::CliError,
     input::FileArgs,
     out::Out,
     paged,
-    views::{ApprovalDetailView, ApprovalView, DecisionView, UpdateView},
+    views::{ApprovalDetailView, ApprovalView, DecisionView, UpdateView, how_to_read},
 };
 
 /// Arguments of `undolog approvals`.
@@ -136,18 +137,42 @@ async fn list(api: &Api, args: ListArgs, out: &Out) -> Result<(), CliError> {
 }
 
 async fn show(api: &Api, approval_id: String, out: &Out) -> Result<(), CliError> {
-    let request = GetApprovalRequest { org_id: api.org(), approval_id };
-    let answer = api.operator().get_approval(api.request(request)).await?.into_inner();
-    let detail = ApprovalDetailView::from(&answer);
+    let detail = ApprovalDetailView::from(&read(api, approval_id).await?);
     if out.is_json() {
         return out.json(&detail);
     }
     out.record(detail.approval.record())?;
-    if detail.events.is_empty() {
-        return Ok(());
+    if !detail.events.is_empty() {
+        out.line("\ndecisions")?;
+        let rows = detail.events.iter().map(DecisionView::row).collect();
+        out.table(&DecisionView::HEADERS, rows)?;
     }
-    out.line("\ndecisions")?;
-    out.table(&DecisionView::HEADERS, detail.events.iter().map(DecisionView::row).collect())
+    let approval = &detail.approval;
+    let mut hints = how_to_read("approval", &approval.approval_id, &approval.fields_left_out);
+    for event in &detail.events {
+        hints.extend(how_to_read("approval_event", &event.event_id, &event.fields_left_out));
+    }
+    value::hint(&hints, out)
+}
+
+/// Reads a request with all decisions about it.
+async fn read(api: &Api, approval_id: String) -> Result<GetApprovalResponse, CliError> {
+    let mut events = Vec::new();
+    let mut events_page_token = String::new();
+    loop {
+        let approval_id = approval_id.clone();
+        let request = GetApprovalRequest { org_id: api.org(), approval_id, events_page_token };
+        let page = api.operator().get_approval(api.request(request)).await?.into_inner();
+        events.extend(page.events);
+        events_page_token = page.events_next_page_token;
+        if events_page_token.is_empty() {
+            return Ok(GetApprovalResponse {
+                events,
+                approval: page.approval,
+                events_next_page_token: String::new(),
+            });
+        }
+    }
 }
 
 async fn approve(api: &Api, args: ApproveArgs, out: &Out) -> Result<(), CliError> {
@@ -164,7 +189,11 @@ async fn approve(api: &Api, args: ApproveArgs, out: &Out) -> Result<(), CliError
     };
     let answer = api.engine().approve(api.request(request)).await?.into_inner();
     // With a quorum the request may still be pending.
-    let request = GetApprovalRequest { org_id: api.org(), approval_id: args.decision.approval_id };
+    let request = GetApprovalRequest {
+        org_id: api.org(),
+        approval_id: args.decision.approval_id,
+        events_page_token: String::new(),
+    };
     let now = api.operator().get_approval(api.request(request)).await?.into_inner();
     let view = ApprovalView::from(&now.approval.unwrap_or_default());
     if out.is_json() {

@@ -8,6 +8,7 @@ use undolog_proto::v1::{
     ResolveDeadLettersRequest, RetryDeadLettersRequest, SkipDeadLettersRequest,
 };
 
+use super::value;
 use crate::{
     api::{Api, ApiArgs},
     confirm::confirm,
@@ -223,16 +224,19 @@ async fn show(api: &Api, dead_letter_id: String, out: &Out) -> Result<(), CliErr
             out.line(format!("{} older calls are left out", detail.attempts_left_out))?;
         }
     }
-    let Some(call) = &detail.next_call else { return Ok(()) };
+    let Some(call) = &detail.next_call else {
+        return value::hint(&detail.how_to_read(), out);
+    };
     out.line("\na retry would send")?;
     out.table(&PlannedUndoView::HEADERS, vec![call.row()])?;
     if detail.fields_left_out.iter().any(|field| field == "next_call.body") {
-        return out.line("its body is too large to be shown here");
+        out.line("its body is too large to be shown here")?;
+    } else if let Some(body) = detail.next_body().map(crate::views::Raw::whole)
+        && !body.is_empty()
+    {
+        out.line(body)?;
     }
-    match detail.next_body().map(crate::views::Raw::whole) {
-        Some(body) if !body.is_empty() => out.line(body),
-        _ => Ok(()),
-    }
+    value::hint(&detail.how_to_read(), out)
 }
 
 async fn retry(api: &Api, args: RetryArgs, out: &Out) -> Result<(), CliError> {

@@ -18,4 +18,5 @@ pub mod sessions;
 mod sessions_watch;
 pub mod tools;
 pub mod unknown;
+mod value;
 pub mod worker;

@@ -98,8 +98,23 @@ pub async fn run(args: QueueArgs, out: &Out) -> Result<(), CliError> {
         }
         QueueVerb::Status => {
             let api = Api::connect(&args.api)?;
-            let request = GetQueueStatusRequest { org_id: api.org() };
-            show(&api.operator().get_queue_status(api.request(request)).await?.into_inner(), out)
+            show(&read(&api).await?, out)
+        }
+    }
+}
+
+/// Reads the queue with all its pauses and breakers.
+async fn read(api: &Api) -> Result<QueueStatus, CliError> {
+    let mut page_token = String::new();
+    let (mut pauses, mut breakers) = (Vec::new(), Vec::new());
+    loop {
+        let request = GetQueueStatusRequest { org_id: api.org(), page_token };
+        let page = api.operator().get_queue_status(api.request(request)).await?.into_inner();
+        pauses.extend(page.pauses);
+        breakers.extend(page.breakers);
+        page_token = page.next_page_token.clone();
+        if page_token.is_empty() {
+            return Ok(QueueStatus { pauses, breakers, ..page });
         }
     }
 }
@@ -118,6 +133,9 @@ pub(crate) fn show(status: &QueueStatus, out: &Out) -> Result<(), CliError> {
     if !view.breakers.is_empty() {
         out.line("\nhosts")?;
         out.table(&BreakerView::HEADERS, view.breakers.iter().map(BreakerView::row).collect())?;
+    }
+    if !status.next_page_token.is_empty() {
+        out.line("(and more: undolog queue status)")?;
     }
     Ok(())
 }

@@ -4,11 +4,12 @@
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::json;
 use undolog_proto::v1::{
-    Effect, GetSessionRequest, ListEffectsRequest, ListSessionsRequest, RollbackRequest,
-    SetBrakeRequest, SettleSessionRequest, WatchEventsRequest, rollback_request::Scope,
+    Effect, GetSessionRequest, GetSessionResponse, ListEffectsRequest, ListSessionsRequest,
+    RollbackRequest, SetBrakeRequest, SettleSessionRequest, WatchEventsRequest,
+    rollback_request::Scope,
 };
 
-use super::{queue, sessions_watch};
+use super::{queue, sessions_watch, value};
 use crate::{
     api::{Api, ApiArgs},
     confirm::confirm,
@@ -16,7 +17,7 @@ use crate::{
     out::Out,
     views::{
         DeadLetterView, EffectView, EventView, PlanView, PlannedUndoView, ResidueView,
-        RollbackView, SessionDetailView, SessionView, UndoEntryView,
+        RollbackView, SessionDetailView, SessionView, UndoEntryView, how_to_read,
     },
 };
 
@@ -50,6 +51,8 @@ pub enum SessionsVerb {
         /// The session's id.
         session_id: String,
     },
+    /// Write one field of a row to standard output, as it was recorded, however large.
+    Value(value::ValueArgs),
     /// Undo a session's effects, last call first.
     Rollback(RollbackArgs),
     /// Read the events of a session.
@@ -158,6 +161,7 @@ pub async fn run(args: SessionsArgs, out: &Out) -> Result<(), CliError> {
     match verb {
         SessionsVerb::List(list_args) => list(&api, list_args, out).await,
         SessionsVerb::Show { session_id } => show(&api, session_id, out).await,
+        SessionsVerb::Value(value_args) => value::run(&api, value_args, out).await,
         SessionsVerb::Rollback(rollback_args) => rollback(&api, rollback_args, out).await,
         SessionsVerb::Events(events_args) => events(&api, events_args, out).await,
         SessionsVerb::Settle { session_id, note } => settle(&api, session_id, note, out).await,
@@ -200,10 +204,9 @@ async fn list(api: &Api, args: ListArgs, out: &Out) -> Result<(), CliError> {
     out.table(&SessionView::HEADERS, sessions.iter().map(SessionView::row).collect())
 }
 
-/// Reads a session with everything that belongs to it.
+/// Reads a session with everything that belongs to it, page by page.
 pub(crate) async fn read(api: &Api, session_id: &str) -> Result<SessionDetailView, CliError> {
-    let request = GetSessionRequest { org_id: api.org(), session_id: session_id.to_owned() };
-    let session = api.sessions().get(api.request(request)).await?.into_inner();
+    let session = read_session(api, session_id).await?;
     let mut effects: Vec<Effect> = Vec::new();
     let mut page_token = String::new();
     loop {
@@ -222,6 +225,45 @@ pub(crate) async fn read(api: &Api, session_id: &str) -> Result<SessionDetailVie
     }
 }
 
+/// Reads a session with all pages of its undo stack, rollbacks and dead letters. Each of the lists
+/// has tokens of its own, and a page of one comes with the first pages of the others.
+async fn read_session(api: &Api, session_id: &str) -> Result<GetSessionResponse, CliError> {
+    let first = get(api, session_id, GetSessionRequest::default()).await?;
+    let mut all = first.clone();
+    let mut token = first.undo_next_page_token;
+    while !token.is_empty() {
+        let asked = GetSessionRequest { undo_page_token: token, ..Default::default() };
+        let page = get(api, session_id, asked).await?;
+        all.undo_stack.extend(page.undo_stack);
+        token = page.undo_next_page_token;
+    }
+    let mut token = first.rollbacks_next_page_token;
+    while !token.is_empty() {
+        let asked = GetSessionRequest { rollbacks_page_token: token, ..Default::default() };
+        let page = get(api, session_id, asked).await?;
+        all.rollbacks.extend(page.rollbacks);
+        token = page.rollbacks_next_page_token;
+    }
+    let mut token = first.dead_letters_next_page_token;
+    while !token.is_empty() {
+        let asked = GetSessionRequest { dead_letters_page_token: token, ..Default::default() };
+        let page = get(api, session_id, asked).await?;
+        all.dead_letters.extend(page.dead_letters);
+        token = page.dead_letters_next_page_token;
+    }
+    Ok(all)
+}
+
+async fn get(
+    api: &Api,
+    session_id: &str,
+    asked: GetSessionRequest,
+) -> Result<GetSessionResponse, CliError> {
+    let request =
+        GetSessionRequest { org_id: api.org(), session_id: session_id.to_owned(), ..asked };
+    Ok(api.sessions().get(api.request(request)).await?.into_inner())
+}
+
 async fn show(api: &Api, session_id: String, out: &Out) -> Result<(), CliError> {
     let detail = read(api, &session_id).await?;
     if out.is_json() {
@@ -235,7 +277,18 @@ async fn show(api: &Api, session_id: String, out: &Out) -> Result<(), CliError> 
     let rollbacks = detail.rollbacks.iter().map(RollbackView::row).collect();
     section(out, "rollbacks", &RollbackView::HEADERS, rollbacks)?;
     let letters = detail.dead_letters.iter().map(DeadLetterView::row).collect();
-    section(out, "dead letters", &DeadLetterView::HEADERS, letters)
+    section(out, "dead letters", &DeadLetterView::HEADERS, letters)?;
+    let mut hints = Vec::new();
+    for effect in &detail.effects {
+        hints.extend(how_to_read("effect", &effect.effect_id, &effect.fields_left_out));
+    }
+    for entry in &detail.undo_stack {
+        hints.extend(how_to_read("undo_entry", &entry.undo_id, &entry.fields_left_out));
+    }
+    for letter in &detail.dead_letters {
+        hints.extend(how_to_read("dead_letter", &letter.dead_letter_id, &letter.fields_left_out));
+    }
+    value::hint(&hints, out)
 }
 
 fn section(
@@ -257,16 +310,22 @@ async fn rollback(api: &Api, args: RollbackArgs, out: &Out) -> Result<(), CliErr
         (None, Some(step)) => Some(Scope::ToStep(step)),
         (None, None) => None,
     };
-    let request = RollbackRequest {
+    let mut request = RollbackRequest {
         org_id: api.org(),
         session_id: args.session_id,
         reason: args.reason,
         scope,
         allow_residue: args.allow_residue,
         dry_run: args.dry_run,
+        page_token: String::new(),
     };
-    let answer = api.sessions().rollback(api.request(request)).await?.into_inner();
-    let view = PlanView::from(&answer);
+    let answer = api.sessions().rollback(api.request(request.clone())).await?.into_inner();
+    let mut view = PlanView::from(&answer);
+    while !view.next_page_token.is_empty() {
+        request.page_token = view.next_page_token.clone();
+        let answer = api.sessions().rollback(api.request(request.clone())).await?.into_inner();
+        view.add(PlanView::from(&answer));
+    }
     if out.is_json() {
         return out.json(&view);
     }
@@ -284,7 +343,9 @@ async fn rollback(api: &Api, args: RollbackArgs, out: &Out) -> Result<(), CliErr
     if !view.voided_approvals.is_empty() {
         out.line(format!("\napprovals voided: {}", view.voided_approvals.join(", ")))?;
     }
-    Ok(())
+    let calls = view.plan.iter();
+    let hints = calls.flat_map(|c| how_to_read("next_call", &c.undo_id, &c.fields_left_out));
+    value::hint(&hints.collect::<Vec<_>>(), out)
 }
 
 async fn events(api: &Api, args: EventsArgs, out: &Out) -> Result<(), CliError> {

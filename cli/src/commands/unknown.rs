@@ -6,13 +6,14 @@ use clap::{Args, Subcommand, ValueEnum};
 use serde_json::json;
 use undolog_proto::v1::{ListUnknownRequest, ResolveEffectRequest};
 
+use super::value;
 use crate::{
     api::{Api, ApiArgs},
     error::CliError,
     input::FileArgs,
     out::Out,
     paged,
-    views::UnknownView,
+    views::{UnknownView, how_to_read},
 };
 
 /// Arguments of `undolog unknown`.
@@ -101,7 +102,12 @@ pub async fn run(args: UnknownArgs, out: &Out) -> Result<(), CliError> {
         UnknownVerb::List(list_args) => list(&api, list_args, out).await,
         UnknownVerb::Show { effect_id } => {
             let found = find(&api, &effect_id).await?;
-            if out.is_json() { out.json(&found) } else { out.record(found.record()) }
+            if out.is_json() {
+                return out.json(&found);
+            }
+            out.record(found.record())?;
+            let left_out = &found.effect.fields_left_out;
+            value::hint(&how_to_read("effect", &effect_id, left_out), out)
         }
         UnknownVerb::Resolve(resolve_args) => resolve(&api, resolve_args, out).await,
     }

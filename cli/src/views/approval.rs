@@ -1,7 +1,7 @@
 use serde::Serialize;
 use undolog_proto::v1::{Approval, ApprovalEvent, ApprovalUpdate, GetApprovalResponse};
 
-use super::{Raw, shorten, text, time, time_cell};
+use super::{Raw, cell, shorten, text, time, time_cell, whole};
 
 /// An irreversible call that waits, or waited, for a human.
 #[derive(Debug, Clone, Serialize)]
@@ -30,6 +30,7 @@ pub struct ApprovalView {
     pub effect_state: String,
     pub requested_by: String,
     pub requester_may_approve: bool,
+    pub fields_left_out: Vec<String>,
 }
 
 impl From<&Approval> for ApprovalView {
@@ -58,6 +59,7 @@ impl From<&Approval> for ApprovalView {
             effect_state: from.effect_state.clone(),
             requested_by: from.requested_by.clone(),
             requester_may_approve: from.requester_may_approve,
+            fields_left_out: from.fields_left_out.clone(),
         }
     }
 }
@@ -74,7 +76,7 @@ impl ApprovalView {
             self.approval_id.clone(),
             self.standing(),
             self.tool_name.clone(),
-            self.proposed_args.cell(),
+            cell(&self.proposed_args, "proposed_args", &self.fields_left_out),
             self.risk_tags.join(","),
             self.requested_by.clone(),
             time_cell(self.timeout_at.as_ref()),
@@ -94,6 +96,7 @@ impl ApprovalView {
     /// The fields of a record.
     #[must_use]
     pub fn record(&self) -> Vec<(&'static str, String)> {
+        let left_out = &self.fields_left_out;
         let at_timeout = if self.auto_approve_on_timeout { "approved" } else { "rejected" };
         vec![
             ("approval", self.approval_id.clone()),
@@ -105,9 +108,9 @@ impl ApprovalView {
             ("asked by", self.requested_by.clone()),
             ("session", self.session_id.clone()),
             ("effect", format!("{} ({})", self.effect_id, self.effect_state)),
-            ("proposed args", self.proposed_args.whole()),
-            ("approved args", self.approved_args.whole()),
-            ("context", self.agent_context.whole()),
+            ("proposed args", whole(&self.proposed_args, "proposed_args", left_out)),
+            ("approved args", whole(&self.approved_args, "approved_args", left_out)),
+            ("context", whole(&self.agent_context, "agent_context", left_out)),
             ("asked", self.created_at.clone().unwrap_or_default()),
             ("until", self.timeout_at.clone().unwrap_or_default()),
             ("then", at_timeout.to_owned()),
@@ -122,6 +125,7 @@ impl ApprovalView {
 #[derive(Debug, Clone, Serialize)]
 #[expect(missing_docs, reason = "the fields are described on the wire")]
 pub struct DecisionView {
+    pub event_id: String,
     pub action: String,
     pub actor: String,
     pub claimed_actor: Option<String>,
@@ -129,11 +133,13 @@ pub struct DecisionView {
     pub args_diff: Raw,
     pub occurred_at: Option<String>,
     pub actor_ip: Option<String>,
+    pub fields_left_out: Vec<String>,
 }
 
 impl From<&ApprovalEvent> for DecisionView {
     fn from(from: &ApprovalEvent) -> Self {
         Self {
+            event_id: from.event_id.clone(),
             action: from.action.clone(),
             actor: from.actor.clone(),
             claimed_actor: text(&from.claimed_actor),
@@ -141,6 +147,7 @@ impl From<&ApprovalEvent> for DecisionView {
             args_diff: Raw::new(&from.args_diff),
             occurred_at: time(from.occurred_at.as_ref()),
             actor_ip: text(&from.actor_ip),
+            fields_left_out: from.fields_left_out.clone(),
         }
     }
 }
@@ -158,7 +165,7 @@ impl DecisionView {
             self.actor.clone(),
             self.claimed_actor.clone().unwrap_or_default(),
             self.actor_ip.clone().unwrap_or_default(),
-            self.args_diff.cell(),
+            cell(&self.args_diff, "args_diff", &self.fields_left_out),
             shorten(self.note.as_deref().unwrap_or_default(), 60),
         ]
     }

@@ -61,6 +61,24 @@ impl Raw {
     }
 }
 
+/// What a field says that is empty because it is too large.
+const LEFT_OUT: &str = "(left out: too large)";
+
+/// A value for a table's cell; one that was left out says so.
+pub(crate) fn cell(value: &Raw, field: &str, left_out: &[String]) -> String {
+    if left_out.iter().any(|name| name == field) { LEFT_OUT.to_owned() } else { value.cell() }
+}
+
+/// A whole value for a record; one that was left out says so.
+pub(crate) fn whole(value: &Raw, field: &str, left_out: &[String]) -> String {
+    if left_out.iter().any(|name| name == field) { LEFT_OUT.to_owned() } else { value.whole() }
+}
+
+/// How what was left out of a row is read.
+pub(crate) fn how_to_read(of: &str, id: &str, left_out: &[String]) -> Vec<String> {
+    left_out.iter().map(|field| format!("undolog sessions value {of} {id} {field}")).collect()
+}
+
 /// A time of the wire, as RFC 3339.
 pub(crate) fn time<T: ToString>(timestamp: Option<&T>) -> Option<String> {
     timestamp.map(ToString::to_string)

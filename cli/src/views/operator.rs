@@ -5,7 +5,8 @@ use undolog_proto::v1::{
 };
 
 use super::{
-    DeadLetterView, EffectView, PlannedUndoView, Raw, UndoEntryView, shorten, text, time, time_cell,
+    DeadLetterView, EffectView, PlannedUndoView, Raw, UndoEntryView, cell, how_to_read, shorten,
+    text, time, time_cell, whole,
 };
 
 /// A dead letter as it is listed.
@@ -173,6 +174,32 @@ impl From<&GetDeadLetterResponse> for DeadLetterDetailView {
     }
 }
 
+impl DeadLetterDetailView {
+    /// How what was left out is read.
+    #[must_use]
+    pub fn how_to_read(&self) -> Vec<String> {
+        let effect_id = &self.effect.effect_id;
+        let mut commands = how_to_read("effect", effect_id, &self.effect.fields_left_out);
+        if let Some(entry) = &self.entry {
+            commands.extend(how_to_read("undo_entry", &entry.undo_id, &entry.fields_left_out));
+        }
+        if let Some(call) = &self.next_call {
+            commands.extend(how_to_read("next_call", &call.undo_id, &call.fields_left_out));
+        }
+        for name in &self.fields_left_out {
+            let (of, field) = name.split_once('.').unwrap_or(("", name));
+            let undo_id = self.entry.as_ref().map_or("", |entry| &entry.undo_id);
+            let (of, id) = match of {
+                "effect" => ("effect", effect_id.as_str()),
+                "entry" => ("undo_entry", undo_id),
+                other => (other, undo_id),
+            };
+            commands.extend(how_to_read(of, id, &[field.to_owned()]));
+        }
+        commands
+    }
+}
+
 /// What became of one dead letter.
 #[derive(Debug, Clone, Serialize)]
 #[expect(missing_docs, reason = "the fields are described on the wire")]
@@ -276,7 +303,7 @@ impl UnknownView {
             self.probed(),
             self.effect.session_id.clone(),
             self.session_state.clone(),
-            self.effect.args.cell(),
+            cell(&self.effect.args, "args", &self.effect.fields_left_out),
         ]
     }
 
@@ -294,7 +321,7 @@ impl UnknownView {
             ("step", effect.step_index.to_string()),
             ("attempt", effect.attempt.to_string()),
             ("granted", or_empty(&self.granted_at)),
-            ("args", effect.args.whole()),
+            ("args", whole(&effect.args, "args", &effect.fields_left_out)),
             ("error", effect.error.as_ref().map_or_else(String::new, |e| shorten(e, 500))),
             ("approval", or_empty(&effect.approval_request_id)),
             ("probe", self.probed()),

@@ -1,7 +1,7 @@
 use serde::Serialize;
 use undolog_proto::v1::{PlannedUndo, ResidueItem, RollbackResponse};
 
-use super::{Raw, text};
+use super::{Raw, cell, text};
 
 /// What a rollback will do, or has begun to do.
 #[derive(Debug, Clone, Serialize)]
@@ -14,6 +14,9 @@ pub struct PlanView {
     pub residue: Vec<ResidueView>,
     pub voided_approvals: Vec<String>,
     pub truncated: bool,
+    /// The token of the next page; read by whoever reads one page alone.
+    #[serde(skip)]
+    pub next_page_token: String,
 }
 
 impl From<&RollbackResponse> for PlanView {
@@ -26,7 +29,18 @@ impl From<&RollbackResponse> for PlanView {
             residue: answer.residue.iter().map(Into::into).collect(),
             voided_approvals: answer.voided_approvals.clone(),
             truncated: answer.truncated,
+            next_page_token: answer.next_page_token.clone(),
         }
+    }
+}
+
+impl PlanView {
+    /// Adds the next page of a dry run.
+    pub fn add(&mut self, more: Self) {
+        self.plan.extend(more.plan);
+        self.residue.extend(more.residue);
+        self.voided_approvals.extend(more.voided_approvals);
+        (self.truncated, self.next_page_token) = (more.truncated, more.next_page_token);
     }
 }
 
@@ -47,6 +61,7 @@ pub struct PlannedUndoView {
     pub url: String,
     pub body: Raw,
     pub note: Option<String>,
+    pub fields_left_out: Vec<String>,
 }
 
 impl From<&PlannedUndo> for PlannedUndoView {
@@ -65,6 +80,7 @@ impl From<&PlannedUndo> for PlannedUndoView {
             url: item.url.clone(),
             body: Raw::new(&item.body),
             note: text(&item.note),
+            fields_left_out: item.fields_left_out.clone(),
         }
     }
 }
@@ -84,7 +100,7 @@ impl PlannedUndoView {
             self.effect_state.clone(),
             self.action.clone(),
             format!("{} {}", self.method, self.url).trim().to_owned(),
-            self.body.cell(),
+            cell(&self.body, "body", &self.fields_left_out),
             self.note.clone().unwrap_or_default(),
         ]
     }

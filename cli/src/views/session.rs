@@ -1,7 +1,7 @@
 use serde::Serialize;
 use undolog_proto::v1::{DeadLetter, Effect, GetSessionResponse, Rollback, Session, UndoEntry};
 
-use super::{Raw, shorten, text, time, time_cell};
+use super::{Raw, cell, shorten, text, time, time_cell};
 
 /// An agent's run.
 #[derive(Debug, Clone, Serialize)]
@@ -103,6 +103,7 @@ pub struct UndoEntryView {
     pub registered_at: Option<String>,
     pub compensated_at: Option<String>,
     pub next_try_at: Option<String>,
+    pub fields_left_out: Vec<String>,
 }
 
 impl From<&UndoEntry> for UndoEntryView {
@@ -124,6 +125,7 @@ impl From<&UndoEntry> for UndoEntryView {
             registered_at: time(from.registered_at.as_ref()),
             compensated_at: time(from.compensated_at.as_ref()),
             next_try_at: time(from.next_try_at.as_ref()),
+            fields_left_out: from.fields_left_out.clone(),
         }
     }
 }
@@ -142,7 +144,7 @@ impl UndoEntryView {
             self.compensation_fn.clone(),
             self.state.clone(),
             format!("{}/{}", self.retry_count, self.max_retries),
-            self.compensation_args.cell(),
+            cell(&self.compensation_args, "compensation_args", &self.fields_left_out),
             shorten(self.skip_reason.as_ref().or(self.last_error.as_ref()).map_or("", |t| t), 60),
         ]
     }
@@ -218,6 +220,7 @@ pub struct DeadLetterView {
     pub closed_by: Option<String>,
     pub resolution: Option<String>,
     pub note: Option<String>,
+    pub fields_left_out: Vec<String>,
 }
 
 impl From<&DeadLetter> for DeadLetterView {
@@ -235,6 +238,7 @@ impl From<&DeadLetter> for DeadLetterView {
             closed_by: text(&from.closed_by),
             resolution: text(&from.resolution),
             note: text(&from.note),
+            fields_left_out: from.fields_left_out.clone(),
         }
     }
 }
@@ -284,6 +288,7 @@ pub struct EffectView {
     pub replay_count: u32,
     pub approval_request_id: Option<String>,
     pub compensation_args: Raw,
+    pub fields_left_out: Vec<String>,
 }
 
 impl From<&Effect> for EffectView {
@@ -313,6 +318,7 @@ impl From<&Effect> for EffectView {
             replay_count: from.replay_count,
             approval_request_id: text(&from.approval_request_id),
             compensation_args: Raw::new(&from.compensation_args),
+            fields_left_out: from.fields_left_out.clone(),
         }
     }
 }
@@ -333,8 +339,8 @@ impl EffectView {
             self.state.clone(),
             self.attempt.to_string(),
             self.effect_id.clone(),
-            self.args.cell(),
-            self.result.cell(),
+            cell(&self.args, "args", &self.fields_left_out),
+            cell(&self.result, "result", &self.fields_left_out),
         ]
     }
 }

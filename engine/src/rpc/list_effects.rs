@@ -6,7 +6,7 @@ use tonic::Status;
 use undolog_proto::v1;
 use undolog_store::read::{self, Paging};
 
-use super::shown;
+use super::{fit::listed, shown};
 use crate::{
     call::{Call, Engine},
     convert::uuid,
@@ -24,7 +24,7 @@ pub(super) async fn run(
         async move { read::list_effects(&store, &call.caller, session_id, &paging).await };
     let page = engine.read(reading).await?;
     Ok(v1::ListEffectsResponse {
-        effects: page.rows.into_iter().map(shown::effect).collect(),
+        effects: page.rows.into_iter().map(shown::effect).map(listed).collect(),
         next_page_token: page.next_token,
     })
 }

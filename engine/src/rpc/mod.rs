@@ -6,10 +6,12 @@ mod commit;
 mod complete;
 mod fail;
 mod fail_session;
+mod fit;
 mod get;
 mod get_compensation;
 mod get_replay;
 mod get_tool;
+mod get_value;
 mod heartbeat;
 mod intercept;
 mod list;
@@ -82,8 +84,10 @@ macro_rules! verbs {
                     &self,
                     request: Request<v1::$request>,
                 ) -> Result<Response<v1::$reply>, Status> {
+                    use $crate::rpc::fit;
                     let call = self.0.accept(request).await?;
-                    $method::run(&self.0, call).await.map(Response::new)
+                    let reply = $method::run(&self.0, call).await.and_then(fit::whole)?;
+                    Ok(Response::new(reply))
                 }
             )+
             $($rest)*
@@ -126,25 +130,26 @@ verbs! {
         get(GetSessionRequest) -> GetSessionResponse,
         list(ListSessionsRequest) -> ListSessionsResponse,
         list_effects(ListEffectsRequest) -> ListEffectsResponse,
+        get_value(GetValueRequest) -> GetValueResponse,
     }
 
-    type GetReplayStream = get_replay::Parts;
+    type GetReplayStream = fit::Each<get_replay::Parts>;
 
     async fn get_replay(
         &self,
         request: Request<v1::GetReplayRequest>,
     ) -> Result<Response<Self::GetReplayStream>, Status> {
         let call = self.0.accept(request).await?;
-        get_replay::run(&self.0, call).await.map(Response::new)
+        get_replay::run(&self.0, call).await.map(fit::each).map(Response::new)
     }
 
-    type WatchEventsStream = watch_events::Events;
+    type WatchEventsStream = fit::Each<watch_events::Events>;
 
     async fn watch_events(
         &self,
         request: Request<v1::WatchEventsRequest>,
     ) -> Result<Response<Self::WatchEventsStream>, Status> {
         let call = self.0.accept(request).await?;
-        watch_events::run(&self.0, call).await.map(Response::new)
+        watch_events::run(&self.0, call).await.map(fit::each).map(Response::new)
     }
 }

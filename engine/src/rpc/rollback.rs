@@ -29,6 +29,7 @@ pub(super) async fn run(
         },
         allow_residue: request.allow_residue,
         dry_run: request.dry_run,
+        page_token: request.page_token,
     };
     let reply = engine.run(step).await?;
     engine.bells.ring(&[org_id, session_id]);
@@ -44,6 +45,7 @@ fn response(reply: RollbackReply) -> v1::RollbackResponse {
         residue: reply.residue.into_iter().map(residue).collect(),
         voided_approvals: reply.voided_approvals.iter().map(ToString::to_string).collect(),
         truncated: reply.truncated,
+        next_page_token: reply.next_token,
     }
 }
 
@@ -66,6 +68,7 @@ pub(super) fn planned(item: PlannedItem) -> v1::PlannedUndo {
         planned.body = preview.body;
         planned.action = preview.action.to_owned();
         planned.note = preview.note;
+        planned.fields_left_out = preview.left_out.into_iter().map(str::to_owned).collect();
     }
     planned
 }

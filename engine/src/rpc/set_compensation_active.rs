@@ -3,10 +3,14 @@
 use std::sync::Arc;
 
 use tonic::Status;
+use undolog_core::limits::VERSIONS_NAMED_MAX;
 use undolog_proto::v1;
 use undolog_store::registry::SetActive;
 
-use crate::call::{Call, Engine};
+use crate::{
+    call::{Call, Engine},
+    convert::count,
+};
 
 pub(super) async fn run(
     engine: &Arc<Engine>,
@@ -19,5 +23,8 @@ pub(super) async fn run(
         request.fn_version,
         request.is_active,
     );
-    Ok(v1::SetCompensationActiveResponse { changed_versions: engine.run(step).await? })
+    let mut changed_versions = engine.run(step).await?;
+    let left_out = changed_versions.len().saturating_sub(VERSIONS_NAMED_MAX);
+    changed_versions.truncate(VERSIONS_NAMED_MAX);
+    Ok(v1::SetCompensationActiveResponse { changed_versions, versions_left_out: count(left_out) })
 }

@@ -43,6 +43,7 @@ pub(super) fn session(view: SessionView) -> v1::Session {
 }
 
 pub(super) fn undo_entry(view: UndoView) -> v1::UndoEntry {
+    let left_out = view.args_left_out.then(|| "compensation_args".to_owned());
     v1::UndoEntry {
         undo_id: view.undo_id.to_string(),
         effect_id: view.effect_id.to_string(),
@@ -60,6 +61,7 @@ pub(super) fn undo_entry(view: UndoView) -> v1::UndoEntry {
         registered_at: Some(timestamp(view.registered_at)),
         compensated_at: view.compensated_at.map(timestamp),
         next_try_at: view.next_try_at.map(timestamp),
+        fields_left_out: left_out.into_iter().collect(),
     }
 }
 
@@ -93,6 +95,7 @@ pub(super) fn dead_letter(view: DeadLetterView) -> v1::DeadLetter {
         closed_by: view.closed_by.unwrap_or_default(),
         resolution: view.resolution.unwrap_or_default(),
         note: view.note.unwrap_or_default(),
+        fields_left_out: Vec::new(),
     }
 }
 
@@ -122,6 +125,7 @@ pub(super) fn effect(view: EffectView) -> v1::Effect {
         replay_count: count(view.replay_count),
         approval_request_id: id(view.approval_request_id),
         compensation_args: view.compensation_args,
+        fields_left_out: Vec::new(),
     }
 }
 

@@ -58,16 +58,28 @@ pub(super) async fn list(
     Ok(Body(reply.into()))
 }
 
+/// Which page of a request's history.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(super) struct EventsPage {
+    /// `events_next_page_token` of the answer before.
+    #[serde(default)]
+    events_page_token: String,
+}
+
 /// Shows an approval request with its history.
 #[utoipa::path(get, path = "/approvals/{id}", tag = "approvals",
-    params(("id" = String, Path, format = Uuid, description = "The request")),
+    params(("id" = String, Path, format = Uuid, description = "The request"), EventsPage),
     responses((status = 200, body = GetApprovalResponse), Errors))]
 pub(super) async fn get(
     State(proxy): State<Arc<Proxy>>,
     caller: Caller,
     Named(approval_id): Named,
+    Asked(page): Asked<EventsPage>,
 ) -> Result<Body<GetApprovalResponse>, Refused> {
-    let request = v1::GetApprovalRequest { org_id: String::new(), approval_id };
+    let events_page_token = page.events_page_token;
+    let request = v1::GetApprovalRequest { org_id: String::new(), approval_id, events_page_token };
     let reply = rpc!(caller.again: proxy.operator().get_approval(request))?;
     Ok(Body(reply.into()))
 }

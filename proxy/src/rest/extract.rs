@@ -48,6 +48,19 @@ impl<S: Send + Sync> FromRequestParts<S> for Named {
     }
 }
 
+/// Several parts of the path.
+pub(crate) struct Placed<T>(pub(crate) T);
+
+impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Placed<T> {
+    type Rejection = Refused;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Refused> {
+        let path = Path::<T>::from_request_parts(parts, state).await;
+        let Path(placed) = path.map_err(|error| Refused::malformed(error.body_text()))?;
+        Ok(Self(placed))
+    }
+}
+
 /// The query.
 pub(crate) struct Asked<T>(pub(crate) T);
 

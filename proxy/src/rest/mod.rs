@@ -17,6 +17,7 @@ mod rollback;
 mod sessions;
 mod shown;
 mod tool_call;
+mod values;
 
 use std::sync::Arc;
 
@@ -89,6 +90,7 @@ fn routes_and_document() -> (Router<Arc<Proxy>>, Document) {
         .routes(routes!(registry::put_tool, registry::get_tool))
         .routes(routes!(registry::list_compensations))
         .routes(routes!(registry::put_compensation, registry::get_compensation))
+        .routes(routes!(values::value))
         .routes(routes!(events::events))
         .routes(routes!(probes::health))
         .routes(routes!(probes::ready))

@@ -5,23 +5,39 @@ use std::sync::Arc;
 use axum::{Json as Body, extract::State};
 use serde::Deserialize;
 use undolog_proto::v1;
-use utoipa::ToSchema;
+use utoipa::{IntoParams, ToSchema};
 
-use super::{answer::Errors, extract::Told, shown::QueueStatus};
+use super::{
+    answer::Errors,
+    extract::{Asked, Told},
+    shown::QueueStatus,
+};
 use crate::{
     call::{Caller, rpc},
     error::Refused,
     service::Proxy,
 };
 
+/// Which page of pauses and breakers.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(super) struct QueuePage {
+    /// `next_page_token` of the answer before.
+    #[serde(default)]
+    page_token: String,
+}
+
 /// Shows what is due, running and dead.
 #[utoipa::path(get, path = "/queue", tag = "operators",
-    responses((status = 200, body = QueueStatus), Errors))]
+    params(QueuePage), responses((status = 200, body = QueueStatus), Errors))]
 pub(super) async fn status(
     State(proxy): State<Arc<Proxy>>,
     caller: Caller,
+    Asked(page): Asked<QueuePage>,
 ) -> Result<Body<QueueStatus>, Refused> {
-    let request = v1::GetQueueStatusRequest { org_id: String::new() };
+    let page_token = page.page_token;
+    let request = v1::GetQueueStatusRequest { org_id: String::new(), page_token };
     let reply = rpc!(caller.again: proxy.operator().get_queue_status(request))?;
     Ok(Body(reply.into()))
 }

@@ -35,6 +35,9 @@ pub(super) struct RollbackBody {
     /// Only show what would be done.
     #[serde(default)]
     dry_run: bool,
+    /// Of a dry run: `next_page_token` of the page before.
+    #[serde(default)]
+    page_token: String,
 }
 
 /// Undoes a session: all of it, or from a savepoint or a step on.
@@ -64,6 +67,7 @@ pub(super) async fn rollback(
         scope,
         allow_residue: body.allow_residue,
         dry_run,
+        page_token: body.page_token,
     };
     let reply = if dry_run {
         rpc!(caller.again: proxy.sessions().rollback(request))?

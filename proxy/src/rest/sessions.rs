@@ -117,16 +117,39 @@ pub(super) async fn list(
     Ok(Body(reply.into()))
 }
 
+/// Which pages of what belongs to a session.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(super) struct DetailPages {
+    /// `undo_next_page_token` of the answer before.
+    #[serde(default)]
+    undo_page_token: String,
+    /// `rollbacks_next_page_token` of the answer before.
+    #[serde(default)]
+    rollbacks_page_token: String,
+    /// `dead_letters_next_page_token` of the answer before.
+    #[serde(default)]
+    dead_letters_page_token: String,
+}
+
 /// Shows a session with its undo stack, rollbacks and dead letters.
 #[utoipa::path(get, path = "/sessions/{id}", tag = "sessions",
-    params(("id" = String, Path, format = Uuid, description = "The session")),
+    params(("id" = String, Path, format = Uuid, description = "The session"), DetailPages),
     responses((status = 200, body = GetSessionResponse), Errors))]
 pub(super) async fn get(
     State(proxy): State<Arc<Proxy>>,
     caller: Caller,
     Named(session_id): Named,
+    Asked(pages): Asked<DetailPages>,
 ) -> Result<Body<GetSessionResponse>, Refused> {
-    let request = v1::GetSessionRequest { org_id: String::new(), session_id };
+    let request = v1::GetSessionRequest {
+        org_id: String::new(),
+        session_id,
+        undo_page_token: pages.undo_page_token,
+        rollbacks_page_token: pages.rollbacks_page_token,
+        dead_letters_page_token: pages.dead_letters_page_token,
+    };
     let reply = rpc!(caller.again: proxy.sessions().get(request))?;
     Ok(Body(reply.into()))
 }

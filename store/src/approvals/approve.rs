@@ -15,7 +15,7 @@ use super::{ApprovalRow, AuditLine, announce, audit, lock, vote};
 use crate::{
     effects,
     error::{Decided, StepError},
-    payload::{self, refuse_nul},
+    payload::{self, check_text},
     registry,
     session::LockedSession,
     step::{Caller, Step},
@@ -63,8 +63,8 @@ impl Step for Approve {
     }
 
     async fn run(&self, tx: &mut Tenant) -> Result<Decided<Approved>, StepError> {
-        refuse_nul("note", &self.note)?;
-        refuse_nul("actor", &self.actor)?;
+        check_text("note", &self.note)?;
+        check_text("actor", &self.actor)?;
         let actor = &self.caller.principal;
         let (mut session, mut approval) = lock(tx, self.approval_id, &self.caller).await?;
         if approval.state()? != ApprovalState::Pending && crate::guard!("approvals.pending") {

@@ -10,7 +10,7 @@ use super::{AuditLine, announce, audit, lock};
 use crate::{
     effects,
     error::{Decided, StepError},
-    payload::refuse_nul,
+    payload::check_text,
     rollback,
     session::LockedSession,
     step::{Caller, Step},
@@ -42,8 +42,8 @@ impl Step for Reject {
 
     /// Answers the effect's id.
     async fn run(&self, tx: &mut Tenant) -> Result<Decided<Uuid>, StepError> {
-        refuse_nul("note", &self.note)?;
-        refuse_nul("actor", &self.actor)?;
+        check_text("note", &self.note)?;
+        check_text("actor", &self.actor)?;
         let actor = &self.caller.principal;
         let (mut session, mut approval) = lock(tx, self.approval_id, &self.caller).await?;
         if approval.state()? != ApprovalState::Pending && crate::guard!("approvals.pending") {

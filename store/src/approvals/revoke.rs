@@ -11,7 +11,7 @@ use super::{AuditLine, audit, lock};
 use crate::{
     effects,
     error::{Decided, StepError},
-    payload::refuse_nul,
+    payload::check_text,
     step::{Caller, Step},
     tenant::Tenant,
 };
@@ -37,7 +37,7 @@ impl Step for Revoke {
 
     /// Answers the effect's id.
     async fn run(&self, tx: &mut Tenant) -> Result<Decided<Uuid>, StepError> {
-        refuse_nul("note", &self.note)?;
+        check_text("note", &self.note)?;
         let actor = self.caller.principal.as_str();
         let (mut session, mut approval) = lock(tx, self.approval_id, &self.caller).await?;
         let mut effect = effects::require(tx, &session, approval.effect_id).await?;

@@ -36,13 +36,12 @@ pub use show::{
 };
 pub use skip::SkipDeadLetter;
 use undolog_core::{
-    limits,
-    reason::{Reason, Refusal},
+    reason::Reason,
     role::{Rpc, allows},
 };
 pub use unknown::{UnknownEffect, UnknownFilter, list_unknown};
 
-use crate::{error::StepError, payload::refuse_nul, step::Caller};
+use crate::{error::StepError, payload::check_text, step::Caller};
 
 /// The role must allow the RPC that leads here.
 fn require_role(caller: &Caller, rpc: Rpc) -> Result<(), StepError> {
@@ -51,17 +50,6 @@ fn require_role(caller: &Caller, rpc: Rpc) -> Result<(), StepError> {
     }
     let why = format!("the role {} may not do this", caller.role);
     Err(StepError::refuse(Reason::PermissionDenied, why))
-}
-
-/// A text for people that is kept as it is.
-fn check_text(field: &'static str, text: &str) -> Result<(), StepError> {
-    refuse_nul(field, text)?;
-    if text.len() > limits::TEXT_BYTES_MAX {
-        return Err(Refusal::because(Reason::LimitExceeded, format!("{field} is too long"))
-            .with("limit_bytes", limits::TEXT_BYTES_MAX)
-            .into());
-    }
-    Ok(())
 }
 
 /// A text without which the audit would not say why.

@@ -1,12 +1,19 @@
 //! What is due, running, halted and paused in an organisation.
 
 use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
 use sqlx::FromRow;
-use undolog_core::role::Rpc;
+use undolog_core::{limits::PAGE_MAX, role::Rpc};
 use uuid::Uuid;
 
 use super::require_role;
-use crate::{error::StepError, pool::Store, step::Caller, tenant::Tenant};
+use crate::{
+    error::StepError,
+    pool::Store,
+    read::page::{Paging, to_token},
+    step::Caller,
+    tenant::Tenant,
+};
 
 /// A pause of the organisation.
 #[derive(Debug, Clone, PartialEq, FromRow)]
@@ -35,6 +42,16 @@ pub struct BreakerRow {
     /// When it opened last.
     pub opened_at: Option<DateTime<Utc>>,
 }
+
+#[derive(Debug, FromRow)]
+struct PauseShown {
+    #[sqlx(flatten)]
+    pause: PauseRow,
+    matched: i64,
+}
+
+/// Reasons of the pauses of one page.
+const PAUSE_BYTES_MAX: i64 = 1024 * 1024;
 
 /// The numbers of an organisation's queue.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -65,6 +82,8 @@ pub struct QueueStatus {
     pub brake_hold_until: Option<DateTime<Utc>>,
     /// Notifications that are not sent yet.
     pub notifications_pending: i64,
+    /// More pauses or breakers follow after this token; empty: these are all.
+    pub next_token: String,
 }
 
 #[derive(Debug, FromRow)]
@@ -86,33 +105,47 @@ struct Counts {
 ///
 /// # Errors
 /// The role may not, or the database could not be reached.
-pub async fn queue_status(store: &Store, caller: &Caller) -> Result<QueueStatus, StepError> {
+pub async fn queue_status(
+    store: &Store,
+    caller: &Caller,
+    token: &str,
+) -> Result<QueueStatus, StepError> {
     require_role(caller, Rpc::GetQueueStatus)?;
     let mut tx = Tenant::begin(store, caller.org_id).await?;
-    let status = read(&mut tx, caller.org_id).await?;
+    let status = read(&mut tx, caller.org_id, token).await?;
     tx.commit().await?;
     Ok(status)
 }
 
-async fn read(tx: &mut Tenant, org_id: Uuid) -> Result<QueueStatus, StepError> {
+/// Where a page of pauses and breakers ended.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Ended {
+    /// The last pause; none: no pauses are left.
+    pause: Option<String>,
+    /// The last breaker: whether it was closed, and its host; none: no breakers are left.
+    breaker: Option<(bool, String)>,
+}
+
+async fn read(tx: &mut Tenant, org_id: Uuid, token: &str) -> Result<QueueStatus, StepError> {
+    let paging = Paging { size: 0, token: token.to_owned() };
+    let ended = paging.after::<Ended>("queue")?;
     let counts: Counts = sqlx::query_as(include_str!("../../sql/operate_queue.sql"))
         .bind(org_id)
         .fetch_one(tx.conn())
         .await?;
-    let pauses = sqlx::query_as(
-        "SELECT compensation_fn, paused_at, paused_by, reason FROM undolog_pauses \
-         WHERE org_id = $1 ORDER BY compensation_fn",
-    )
-    .bind(org_id)
-    .fetch_all(tx.conn())
-    .await?;
-    let breakers = sqlx::query_as(
-        "SELECT host, state, calls, failures, opened_at FROM undolog_breakers \
-         WHERE org_id = $1 ORDER BY state = 'closed', host LIMIT 500",
-    )
-    .bind(org_id)
-    .fetch_all(tx.conn())
-    .await?;
+    let (pauses, last_pause) = match &ended {
+        Some(Ended { pause: None, .. }) => (Vec::new(), None),
+        ended => pauses(tx, org_id, ended.as_ref().and_then(|e| e.pause.as_deref())).await?,
+    };
+    let (breakers, last_breaker) = match &ended {
+        Some(Ended { breaker: None, .. }) => (Vec::new(), None),
+        ended => breakers(tx, org_id, ended.as_ref().and_then(|e| e.breaker.as_ref())).await?,
+    };
+    let next_token = if last_pause.is_some() || last_breaker.is_some() {
+        to_token("queue", &Ended { pause: last_pause, breaker: last_breaker })?
+    } else {
+        String::new()
+    };
     Ok(QueueStatus {
         due: counts.due,
         oldest_due_age_ms: counts.oldest_due_age_ms,
@@ -127,5 +160,51 @@ async fn read(tx: &mut Tenant, org_id: Uuid) -> Result<QueueStatus, StepError> {
         brake_state: counts.brake_state.unwrap_or_else(|| "released".to_owned()),
         brake_hold_until: counts.brake_hold_until,
         notifications_pending: counts.notifications_pending,
+        next_token,
     })
+}
+
+/// Pauses after a name, and the last one's name when more follow.
+async fn pauses(
+    tx: &mut Tenant,
+    org_id: Uuid,
+    after: Option<&str>,
+) -> Result<(Vec<PauseRow>, Option<String>), StepError> {
+    let rows: Vec<PauseShown> = sqlx::query_as(include_str!("../../sql/operate_pauses.sql"))
+        .bind(org_id)
+        .bind(after)
+        .bind(i64::from(PAGE_MAX))
+        .bind(PAUSE_BYTES_MAX)
+        .fetch_all(tx.conn())
+        .await?;
+    let shown = i64::try_from(rows.len()).unwrap_or(i64::MAX);
+    let is_cut = rows.first().is_some_and(|row| row.matched > shown);
+    let more = is_cut || shown == i64::from(PAGE_MAX);
+    let rows: Vec<PauseRow> = rows.into_iter().map(|row| row.pause).collect();
+    let last = rows.last().filter(|_| more).map(|row| row.compensation_fn.clone());
+    Ok((rows, last))
+}
+
+/// Breakers after a place, those that are not closed first, and the last one's place when more
+/// follow.
+async fn breakers(
+    tx: &mut Tenant,
+    org_id: Uuid,
+    after: Option<&(bool, String)>,
+) -> Result<(Vec<BreakerRow>, Option<(bool, String)>), StepError> {
+    let (is_closed, host) = after.cloned().unzip();
+    let rows: Vec<BreakerRow> = sqlx::query_as(
+        "SELECT host, state, calls, failures, opened_at FROM undolog_breakers \
+         WHERE org_id = $1 AND ($2::bool IS NULL OR (state = 'closed', host) > ($2, $3)) \
+         ORDER BY state = 'closed', host LIMIT $4",
+    )
+    .bind(org_id)
+    .bind(is_closed)
+    .bind(host)
+    .bind(i64::from(PAGE_MAX))
+    .fetch_all(tx.conn())
+    .await?;
+    let last = rows.last().filter(|_| rows.len() == PAGE_MAX as usize);
+    let last = last.map(|row| (row.state == "closed", row.host.clone()));
+    Ok((rows, last))
 }

@@ -16,7 +16,7 @@ use crate::{
     read::{
         DeadLetterView, EffectView, Page, Paging, UndoView,
         effects::EffectShown,
-        page::{PAGE_BYTES_MAX, time_of},
+        page::{page_bytes, time_of},
         sessions::{DeadLetterShown, UndoShown},
     },
     session::LockedSession,
@@ -192,7 +192,7 @@ pub async fn list_dead_letters(
         .bind(before)
         .bind(dead_letter_id)
         .bind(limit + 1)
-        .bind(PAGE_BYTES_MAX)
+        .bind(page_bytes())
         .bind(filter.created_until)
         .fetch_all(tx.conn())
         .await?;
@@ -265,7 +265,7 @@ async fn item(tx: &mut Tenant, org_id: Uuid, dead_letter_id: Uuid) -> Result<Ite
         .bind(None::<DateTime<Utc>>)
         .bind(None::<Uuid>)
         .bind(1_i64)
-        .bind(PAGE_BYTES_MAX)
+        .bind(page_bytes())
         .bind(None::<DateTime<Utc>>)
         .fetch_optional(tx.conn())
         .await?;
@@ -291,7 +291,7 @@ async fn attempts(
         .bind(undo_id)
         .bind(EXCERPT_BYTES)
         .bind(ATTEMPTS_SHOWN_MAX)
-        .bind(PAGE_BYTES_MAX)
+        .bind(page_bytes())
         .fetch_all(tx.conn())
         .await?;
     Ok(rows.into_iter().map(UndoAttemptView::from).collect())

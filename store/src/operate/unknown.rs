@@ -13,7 +13,7 @@ use crate::{
     read::{
         EffectView, Page, Paging,
         effects::EffectShown,
-        page::{PAGE_BYTES_MAX, time_of},
+        page::{page_bytes, time_of},
     },
     step::Caller,
     tenant::Tenant,
@@ -99,7 +99,7 @@ pub async fn list_unknown(
         .bind(after)
         .bind(effect_id)
         .bind(limit + 1)
-        .bind(PAGE_BYTES_MAX)
+        .bind(page_bytes())
         .bind(filter.effect_id)
         .fetch_all(tx.conn())
         .await?;

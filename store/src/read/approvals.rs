@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::{
     only_of,
-    page::{PAGE_BYTES_MAX, Page, Paging, time_of},
+    page::{Page, Paging, page_bytes, refused, time_of},
 };
 use crate::{error::StepError, payload, pool::Store, step::Caller, tenant::Tenant};
 
@@ -96,13 +96,23 @@ impl ApprovalMark {
 #[derive(Debug, Clone, FromRow)]
 #[expect(missing_docs, reason = "the fields are those of the wire's ApprovalEvent")]
 pub struct ApprovalEventView {
+    pub event_id: Uuid,
     pub action: String,
     pub actor: String,
     pub claimed_actor: Option<String>,
     pub note: Option<String>,
     pub args_diff: Option<String>,
+    /// The edit is too large to stand here.
+    pub diff_left_out: bool,
     pub occurred_at: DateTime<Utc>,
     pub actor_ip: Option<String>,
+}
+
+#[derive(Debug, FromRow)]
+pub(super) struct EventShown {
+    #[sqlx(flatten)]
+    pub(super) event: ApprovalEventView,
+    matched: i64,
 }
 
 #[derive(Debug, FromRow)]
@@ -227,7 +237,7 @@ pub async fn list_approvals(
         .bind(before)
         .bind(approval_id)
         .bind(limit + 1)
-        .bind(PAGE_BYTES_MAX)
+        .bind(page_bytes())
         .fetch_all(tx.conn())
         .await?;
     tx.commit().await?;
@@ -261,25 +271,44 @@ pub async fn show_approval(
     view
 }
 
-/// One request with the decisions about it, the first one first.
+/// Notes and names of the decisions of a page.
+const TEXT_BYTES_MAX: i64 = 512 * 1024;
+/// Edits that the decisions of a page show, beside a request of the largest size.
+const DIFF_BYTES_MAX: i64 = 768 * 1024;
+
+/// One request with a page of the decisions about it, the first one first.
 pub async fn get_approval(
     store: &Store,
     caller: &Caller,
     approval_id: Uuid,
-) -> Result<(ApprovalView, Vec<ApprovalEventView>), StepError> {
+    events_token: &str,
+) -> Result<(ApprovalView, Page<ApprovalEventView>), StepError> {
+    let paging = Paging { size: PAGE_MAX, token: events_token.to_owned() };
+    let key = match paging.after::<(Uuid, i64, Uuid)>("approval_events")? {
+        Some((of, _, _)) if of != approval_id => return Err(refused()),
+        key => key,
+    };
+    let after = key.map(|(_, micros, _)| time_of(micros)).transpose()?;
+    let diff_bytes = if crate::guard!("read.diffs_left_out") { DIFF_BYTES_MAX } else { i64::MAX };
+    let limit = paging.rows()?;
     let mut tx = Tenant::begin(store, caller.org_id).await?;
     let view = read(&mut tx, caller, approval_id).await;
-    let events = sqlx::query_as(
-        "SELECT action::text AS action, actor, claimed_actor, note, args_diff::text AS args_diff, \
-         occurred_at, host(actor_ip) AS actor_ip FROM undolog_approval_events WHERE approval_request_id = $1 AND org_id = $2 \
-         ORDER BY occurred_at, event_id LIMIT $3",
-    )
-    .bind(approval_id)
-    .bind(caller.org_id)
-    .bind(i64::from(PAGE_MAX))
-    .fetch_all(tx.conn())
-    .await?;
+    let rows: Vec<EventShown> = sqlx::query_as(include_str!("../../sql/approval_events.sql"))
+        .bind(approval_id)
+        .bind(caller.org_id)
+        .bind(after)
+        .bind(key.map(|(_, _, event_id)| event_id))
+        .bind(limit + 1)
+        .bind(TEXT_BYTES_MAX)
+        .bind(diff_bytes)
+        .fetch_all(tx.conn())
+        .await?;
     tx.commit().await?;
+    let matched = rows.first().map_or(0, |row| row.matched);
+    let views = rows.into_iter().map(|row| row.event).collect();
+    let events = Page::cut("approval_events", views, limit, matched, |row: &ApprovalEventView| {
+        (approval_id, row.occurred_at.timestamp_micros(), row.event_id)
+    })?;
     Ok((view?, events))
 }
 

@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::{
     only_of,
-    page::{PAGE_BYTES_MAX, Page, Paging},
+    page::{Page, Paging, page_bytes},
 };
 use crate::{error::StepError, payload, pool::Store, session, step::Caller, tenant::Tenant};
 
@@ -150,7 +150,7 @@ pub async fn list_effects(
         .bind(step_index)
         .bind(effect_id)
         .bind(limit + 1)
-        .bind(PAGE_BYTES_MAX)
+        .bind(page_bytes())
         .fetch_all(tx.conn())
         .await?;
     tx.commit().await?;

@@ -6,7 +6,9 @@
 mod approvals;
 pub(crate) mod effects;
 pub mod page;
+mod session_detail;
 pub(crate) mod sessions;
+mod value;
 mod waited;
 
 pub use approvals::{
@@ -15,10 +17,11 @@ pub use approvals::{
 };
 pub use effects::{EffectView, list_effects};
 pub use page::{Page, Paging};
+pub use session_detail::{DetailPages, SessionDetail, get_session};
 pub use sessions::{
-    DeadLetterView, RollbackView, SessionDetail, SessionFilter, SessionView, UndoView, get_session,
-    list_sessions,
+    DeadLetterView, RollbackView, SessionFilter, SessionView, UndoView, list_sessions,
 };
+pub use value::{next_call, one_approval_event, one_dead_letter, one_effect, one_undo_entry};
 pub use waited::{Waited, waited};
 
 use crate::step::Caller;

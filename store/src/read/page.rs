@@ -12,6 +12,11 @@ use crate::error::StepError;
 /// Rows of a page together: what a client with gRPC's own 4 MiB limit can take, with the envelope.
 pub(crate) const PAGE_BYTES_MAX: i64 = 3 * 1024 * 1024;
 
+/// The bound of a page's statement.
+pub(crate) fn page_bytes() -> i64 {
+    if crate::guard!("read.page_bytes") { PAGE_BYTES_MAX } else { i64::MAX }
+}
+
 /// How a list is asked for.
 #[derive(Debug, Clone, Default)]
 pub struct Paging {

@@ -4,14 +4,14 @@ use std::str::FromStr as _;
 
 use chrono::{DateTime, Utc};
 use sqlx::FromRow;
-use undolog_core::{json::shown_from, limits::PAGE_MAX, reason::Reason, state::SessionState};
+use undolog_core::{json::shown_from, reason::Reason, state::SessionState};
 use uuid::Uuid;
 
 use super::{
     only_of,
-    page::{PAGE_BYTES_MAX, Page, Paging, time_of},
+    page::{Page, Paging, page_bytes, time_of},
 };
-use crate::{error::StepError, payload, pool::Store, session, step::Caller, tenant::Tenant};
+use crate::{error::StepError, payload, pool::Store, step::Caller, tenant::Tenant};
 
 /// A session as it is shown.
 #[derive(Debug, Clone)]
@@ -44,7 +44,7 @@ pub struct SessionView {
 }
 
 #[derive(Debug, FromRow)]
-struct SessionShown {
+pub(super) struct SessionShown {
     session_id: Uuid,
     org_id: Uuid,
     project_id: Option<Uuid>,
@@ -74,7 +74,7 @@ struct SessionShown {
 }
 
 impl SessionShown {
-    fn view(self) -> Result<SessionView, StepError> {
+    pub(super) fn view(self) -> Result<SessionView, StepError> {
         let reason_raw = self.failure_reason_raw;
         Ok(SessionView {
             session_id: self.session_id,
@@ -127,6 +127,8 @@ pub struct UndoView {
     pub registered_at: DateTime<Utc>,
     pub compensated_at: Option<DateTime<Utc>>,
     pub next_try_at: Option<DateTime<Utc>>,
+    /// The arguments are too large to stand here.
+    pub args_left_out: bool,
 }
 
 #[derive(Debug, FromRow)]
@@ -137,8 +139,9 @@ pub(crate) struct UndoShown {
     position: i32,
     compensation_fn: String,
     compensation_version: String,
-    args_text: String,
+    args_text: Option<String>,
     args_raw: Option<Vec<u8>>,
+    args_left_out: bool,
     state: String,
     retry_count: i16,
     max_retries: i32,
@@ -149,11 +152,16 @@ pub(crate) struct UndoShown {
     registered_at: DateTime<Utc>,
     compensated_at: Option<DateTime<Utc>>,
     next_try_at: Option<DateTime<Utc>>,
+    pub(super) matched: i64,
 }
 
 impl UndoShown {
     pub(crate) fn view(self) -> Result<UndoView, StepError> {
         let error_raw = self.last_error_raw;
+        let args = match &self.args_text {
+            Some(text) => payload::text(text, self.args_raw.as_deref())?,
+            None => Vec::new(),
+        };
         Ok(UndoView {
             undo_id: self.undo_id,
             effect_id: self.effect_id,
@@ -161,7 +169,7 @@ impl UndoShown {
             position: self.position,
             compensation_fn: self.compensation_fn,
             compensation_version: self.compensation_version,
-            compensation_args: payload::text(&self.args_text, self.args_raw.as_deref())?,
+            compensation_args: args,
             state: self.state,
             retry_count: self.retry_count,
             max_retries: self.max_retries,
@@ -171,6 +179,7 @@ impl UndoShown {
             registered_at: self.registered_at,
             compensated_at: self.compensated_at,
             next_try_at: self.next_try_at,
+            args_left_out: self.args_left_out,
         })
     }
 }
@@ -190,6 +199,13 @@ pub struct RollbackView {
     pub finished_at: Option<DateTime<Utc>>,
     pub residue_count: i32,
     pub unverified_count: i32,
+}
+
+#[derive(Debug, FromRow)]
+pub(super) struct RollbackShown {
+    #[sqlx(flatten)]
+    pub(super) rollback: RollbackView,
+    pub(super) matched: i64,
 }
 
 /// A dead letter of a session.
@@ -247,75 +263,6 @@ impl From<DeadLetterShown> for DeadLetterView {
     }
 }
 
-/// A session with what belongs to it, each list at most 500 long.
-#[derive(Debug, Clone)]
-pub struct SessionDetail {
-    /// The session.
-    pub session: SessionView,
-    /// Its undo stack, highest position first.
-    pub undo_stack: Vec<UndoView>,
-    /// Its rollbacks, newest first.
-    pub rollbacks: Vec<RollbackView>,
-    /// Its dead letters, open ones first, then newest first.
-    pub dead_letters: Vec<DeadLetterView>,
-}
-
-/// Shows a session.
-pub async fn get_session(
-    store: &Store,
-    caller: &Caller,
-    session_id: Uuid,
-) -> Result<SessionDetail, StepError> {
-    let mut tx = Tenant::begin(store, caller.org_id).await?;
-    let detail = read_detail(&mut tx, caller, session_id).await;
-    tx.commit().await?;
-    detail
-}
-
-async fn read_detail(
-    tx: &mut Tenant,
-    caller: &Caller,
-    session_id: Uuid,
-) -> Result<SessionDetail, StepError> {
-    let org_id = caller.org_id;
-    let row: Option<SessionShown> = sqlx::query_as(include_str!("../../sql/session_get.sql"))
-        .bind(org_id)
-        .bind(session_id)
-        .bind(only_of(caller))
-        .fetch_optional(tx.conn())
-        .await?;
-    let row = row.ok_or_else(|| session::not_found(session_id))?;
-    let undo_stack: Vec<UndoShown> = sqlx::query_as(include_str!("../../sql/session_undo.sql"))
-        .bind(org_id)
-        .bind(session_id)
-        .bind(i64::from(PAGE_MAX))
-        .fetch_all(tx.conn())
-        .await?;
-    let rollbacks = sqlx::query_as(
-        "SELECT rollback_id, kind, state, from_position, requested_by, reason, created_at, due_at, \
-         finished_at, residue_count, unverified_count FROM undolog_rollbacks \
-         WHERE org_id = $1 AND session_id = $2 ORDER BY created_at DESC, rollback_id DESC LIMIT $3",
-    )
-    .bind(org_id)
-    .bind(session_id)
-    .bind(i64::from(PAGE_MAX))
-    .fetch_all(tx.conn())
-    .await?;
-    let letters: Vec<DeadLetterShown> =
-        sqlx::query_as(include_str!("../../sql/session_dead_letters.sql"))
-            .bind(org_id)
-            .bind(session_id)
-            .bind(i64::from(PAGE_MAX))
-            .fetch_all(tx.conn())
-            .await?;
-    Ok(SessionDetail {
-        session: row.view()?,
-        undo_stack: undo_stack.into_iter().map(UndoShown::view).collect::<Result<_, _>>()?,
-        rollbacks,
-        dead_letters: letters.into_iter().map(DeadLetterView::from).collect(),
-    })
-}
-
 /// Which sessions are listed.
 #[derive(Debug, Clone, Default)]
 pub struct SessionFilter {
@@ -348,7 +295,7 @@ pub async fn list_sessions(
         .bind(before)
         .bind(session_id)
         .bind(limit + 1)
-        .bind(PAGE_BYTES_MAX)
+        .bind(page_bytes())
         .fetch_all(tx.conn())
         .await?;
     tx.commit().await?;

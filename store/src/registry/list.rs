@@ -8,7 +8,7 @@ use uuid::Uuid;
 use crate::{
     error::StepError,
     pool::Store,
-    read::page::{PAGE_BYTES_MAX, Page, Paging},
+    read::page::{Page, Paging, page_bytes},
     step::Caller,
     tenant::Tenant,
 };
@@ -170,7 +170,7 @@ pub async fn list<R: Registration>(
         .bind(name)
         .bind(version)
         .bind(limit + 1)
-        .bind(PAGE_BYTES_MAX)
+        .bind(page_bytes())
         .fetch_all(tx.conn())
         .await?;
     tx.commit().await?;

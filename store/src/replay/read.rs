@@ -20,7 +20,7 @@ use crate::{
     effects::executed_between,
     error::StepError,
     pool::Store,
-    read::{only_of, page::PAGE_BYTES_MAX},
+    read::{only_of, page::page_bytes},
     session,
     step::Caller,
     tenant::Tenant,
@@ -183,7 +183,7 @@ impl Replay {
             .bind(&ids)
             .bind(from)
             .bind(to)
-            .bind(PAGE_BYTES_MAX)
+            .bind(page_bytes())
             .fetch_all(tx.conn())
             .await?;
         tx.commit().await?;

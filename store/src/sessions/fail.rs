@@ -7,6 +7,7 @@ use uuid::Uuid;
 use super::refuse_state;
 use crate::{
     error::{Decided, StepError},
+    payload::refuse_long,
     rollback::{self, Start},
     session::LockedSession,
     step::{Caller, Step},
@@ -44,6 +45,7 @@ impl Step for FailSession {
     }
 
     async fn run(&self, tx: &mut Tenant) -> Result<Decided<SessionFailed>, StepError> {
+        refuse_long("reason", &self.reason)?;
         let actor = self.caller.principal.as_str();
         let mut session = LockedSession::require(tx, self.session_id, &self.caller).await?;
         session.touched_by(&self.caller);

@@ -2,9 +2,11 @@
 
 use std::str::FromStr as _;
 
+use serde::{Deserialize, Serialize};
 use sqlx::FromRow;
 use undolog_core::{
     Tier,
+    limits::{PAGE_MAX, ROW_BYTES_MAX, TEXT_BYTES_MAX},
     plan::{Item, Plan, Scope, next_step_index, plan},
     reason::{Reason, Refusal},
     state::{EffectState, Outcome, SessionState, UndoState},
@@ -14,6 +16,8 @@ use uuid::Uuid;
 use super::refuse_state;
 use crate::{
     error::{Decided, StepError},
+    payload::refuse_long,
+    read::page::{PAGE_BYTES_MAX, Paging, to_token},
     rollback::{self, RollbackRow, Start},
     session::LockedSession,
     step::{Caller, Step},
@@ -21,8 +25,12 @@ use crate::{
     walk,
 };
 
-/// How many planned calls a dry run shows.
-const SHOWN_MAX: usize = 500;
+/// How many planned calls, and as many irreversible effects, a page of a dry run shows.
+const SHOWN_MAX: usize = PAGE_MAX as usize;
+/// How many approvals a page of a dry run shows.
+const VOIDED_MAX: usize = 5_000;
+/// URLs and notes of a page; one call always.
+const TEXT_BYTES: usize = 512 * 1024;
 
 /// How far back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,6 +58,8 @@ pub struct Rollback {
     pub allow_residue: bool,
     /// Only show what would be done.
     pub dry_run: bool,
+    /// Where the page before ended, of a dry run; empty: from the start.
+    pub page_token: String,
 }
 
 /// One effect of a plan.
@@ -86,6 +96,23 @@ pub struct Preview {
     pub body: Vec<u8>,
     /// Why, when it is no call.
     pub note: String,
+    /// What is empty here because it is too large.
+    pub left_out: Vec<&'static str>,
+}
+
+impl Preview {
+    /// Leaves out what is too long to stand in a list, and the body when there is no room for it.
+    pub fn fit(&mut self, body_bytes_max: usize) {
+        let texts = [("url", &mut self.url), ("note", &mut self.note)];
+        for (name, text) in texts.into_iter().filter(|(_, text)| text.len() > TEXT_BYTES_MAX) {
+            text.clear();
+            self.left_out.push(name);
+        }
+        if self.body.len() > body_bytes_max && crate::guard!("preview.body_left_out") {
+            self.body.clear();
+            self.left_out.push("body");
+        }
+    }
 }
 
 /// What a rollback answers.
@@ -105,6 +132,18 @@ pub struct RollbackReply {
     pub voided_approvals: Vec<Uuid>,
     /// The plan is longer than what is shown.
     pub truncated: bool,
+    /// The token of a dry run's next page; empty: this is the last.
+    pub next_token: String,
+}
+
+/// Where a page of a dry run ended: of this session, as it stood then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+struct Shown {
+    session_id: Uuid,
+    event_seq: i64,
+    plan: usize,
+    residue: usize,
+    voided: usize,
 }
 
 #[derive(Debug, FromRow)]
@@ -134,6 +173,7 @@ impl Step for Rollback {
     }
 
     async fn run(&self, tx: &mut Tenant) -> Result<Decided<RollbackReply>, StepError> {
+        refuse_long("reason", &self.reason)?;
         let mut session = LockedSession::require(tx, self.session_id, &self.caller).await?;
         if session.row.sealed_at.is_some() {
             return Err(Refusal::new(Reason::SessionExpired)
@@ -152,9 +192,10 @@ impl Step for Rollback {
             next_step_index: next_step_index(&items)
                 .max(u32::try_from(session.row.max_step + 1).unwrap_or(1)),
             plan: Vec::new(),
-            residue: shown(&planned.residue, &rows),
+            residue: shown(&planned.residue, &rows, 0),
             voided_approvals: Vec::new(),
             truncated: planned.residue.len() > SHOWN_MAX,
+            next_token: String::new(),
         };
         if self.dry_run {
             self.preview(tx, &session, &planned, &rows, &mut reply).await?;
@@ -240,6 +281,19 @@ impl Rollback {
         rollback::start(tx, session, &wanted).await
     }
 
+    /// Where this page of a dry run begins.
+    fn begins(&self, session: &LockedSession) -> Result<Shown, StepError> {
+        let event_seq = session.row.event_seq;
+        let first = Shown { session_id: session.id(), event_seq, plan: 0, residue: 0, voided: 0 };
+        let paging = Paging { size: 0, token: self.page_token.clone() };
+        let Some(from) = paging.after::<Shown>("plan")? else { return Ok(first) };
+        if (from.session_id, from.event_seq) == (session.id(), event_seq) {
+            return Ok(from);
+        }
+        let why = "the session has moved since the page before; begin the dry run again";
+        Err(StepError::refuse(Reason::CursorInvalid, why))
+    }
+
     async fn preview(
         &self,
         tx: &mut Tenant,
@@ -248,16 +302,71 @@ impl Rollback {
         rows: &[ItemRow],
         reply: &mut RollbackReply,
     ) -> Result<(), StepError> {
-        reply.truncated |= planned.walk.len() > SHOWN_MAX;
-        reply.plan = shown(&planned.walk, rows);
-        for item in &mut reply.plan {
+        let from = self.begins(session)?;
+        let mut page = Room::default();
+        for mut item in shown(&planned.walk, rows, from.plan) {
             if let Some(undo_id) = item.undo_id {
                 item.preview = walk::preview(tx, session, undo_id).await?;
             }
+            if let Some(preview) = &mut item.preview
+                && !page.takes(preview, reply.plan.is_empty())
+            {
+                break;
+            }
+            reply.plan.push(item);
         }
-        let voided = planned.voided.iter().filter_map(|item| find(rows, item));
-        reply.voided_approvals = voided.filter_map(|row| row.approval_request_id).collect();
+        reply.residue = shown(&planned.residue, rows, from.residue);
+        let voided: Vec<Uuid> = planned
+            .voided
+            .iter()
+            .filter_map(|item| find(rows, item))
+            .filter_map(|row| row.approval_request_id)
+            .collect();
+        reply.voided_approvals =
+            voided.iter().skip(from.voided).take(VOIDED_MAX).copied().collect();
+        let to = Shown {
+            plan: from.plan + reply.plan.len(),
+            residue: from.residue + reply.residue.len(),
+            voided: from.voided + reply.voided_approvals.len(),
+            ..from
+        };
+        reply.truncated = to.plan < planned.walk.len()
+            || to.residue < planned.residue.len()
+            || to.voided < voided.len();
+        if reply.truncated {
+            reply.next_token = to_token("plan", &to)?;
+        }
         Ok(())
+    }
+}
+
+/// What a page of a dry run still has room for.
+struct Room {
+    bodies: usize,
+    texts: usize,
+    has_body: bool,
+}
+
+impl Default for Room {
+    fn default() -> Self {
+        let bodies = usize::try_from(PAGE_BYTES_MAX).unwrap_or(usize::MAX) - TEXT_BYTES;
+        Self { bodies, texts: TEXT_BYTES, has_body: false }
+    }
+}
+
+impl Room {
+    /// Takes a call in, without what there is no room for: of bodies those that fit, and the first
+    /// one always. False: it stands on the next page.
+    fn takes(&mut self, preview: &mut Preview, is_first: bool) -> bool {
+        preview.fit(if self.has_body { self.bodies } else { ROW_BYTES_MAX });
+        let texts = preview.url.len() + preview.note.len();
+        if texts > self.texts && !is_first {
+            return false;
+        }
+        self.texts = self.texts.saturating_sub(texts);
+        self.bodies = self.bodies.saturating_sub(preview.body.len());
+        self.has_body |= !preview.body.is_empty();
+        true
     }
 }
 
@@ -281,9 +390,9 @@ fn find<'a>(rows: &'a [ItemRow], item: &Item) -> Option<&'a ItemRow> {
     rows.iter().find(|row| row.effect_id == item.effect_id && row.undo_id == item.undo_id)
 }
 
-fn shown(items: &[Item], rows: &[ItemRow]) -> Vec<PlannedItem> {
-    let pairs = items.iter().take(SHOWN_MAX).filter_map(|item| Some((item, find(rows, item)?)));
-    pairs
+fn shown(items: &[Item], rows: &[ItemRow], from: usize) -> Vec<PlannedItem> {
+    let page = items.iter().skip(from).take(SHOWN_MAX);
+    page.filter_map(|item| Some((item, find(rows, item)?)))
         .map(|(item, row)| PlannedItem {
             effect_id: item.effect_id,
             undo_id: item.undo_id,

@@ -7,7 +7,7 @@ use uuid::Uuid;
 use super::require_live;
 use crate::{
     error::{Decided, StepError},
-    payload::refuse_nul,
+    payload::check_text,
     session::LockedSession,
     step::{Caller, Step},
     tenant::Tenant,
@@ -42,7 +42,7 @@ impl Step for Savepoint {
     }
 
     async fn run(&self, tx: &mut Tenant) -> Result<Decided<SavepointTaken>, StepError> {
-        refuse_nul("name", &self.name)?;
+        check_text("name", &self.name)?;
         let mut session = LockedSession::require(tx, self.session_id, &self.caller).await?;
         require_live(&session)?;
         session.touched_by(&self.caller);

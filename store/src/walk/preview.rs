@@ -32,6 +32,7 @@ pub async fn preview(
             url: ready.call.shown_url(),
             body: ready.call.body.as_ref().map(Node::to_text_exact).unwrap_or_default().into(),
             note: String::new(),
+            left_out: Vec::new(),
         },
         Prepared::Wait => no_call("wait", "the tool's probe is asked first".to_owned()),
         Prepared::Skip(reason) => no_call("skip", reason.as_str().to_owned()),
@@ -40,5 +41,6 @@ pub async fn preview(
 }
 
 fn no_call(action: &'static str, note: String) -> Preview {
-    Preview { action, method: String::new(), url: String::new(), body: Vec::new(), note }
+    let (method, url) = (String::new(), String::new());
+    Preview { action, method, url, body: Vec::new(), note, left_out: Vec::new() }
 }

@@ -159,7 +159,7 @@ impl Agent {
     /// The session with its undo stack, rollbacks and dead letters.
     pub async fn show(&self) -> Result<GetSessionResponse, Status> {
         let request =
-            GetSessionRequest { org_id: String::new(), session_id: self.session.to_string() };
+            GetSessionRequest { session_id: self.session.to_string(), ..Default::default() };
         Ok(self.client.sessions().get(request).await?.into_inner())
     }
 

@@ -7,6 +7,7 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status};
 use undolog_proto::v1::undo_log_engine_client::UndoLogEngineClient;
 use undolog_proto::v1::undo_log_operator_client::UndoLogOperatorClient;
+use undolog_proto::v1::undo_log_proxy_client::UndoLogProxyClient;
 use undolog_proto::v1::undo_log_registry_client::UndoLogRegistryClient;
 use undolog_proto::v1::undo_log_sessions_client::UndoLogSessionsClient;
 
@@ -62,6 +63,12 @@ impl Client {
     /// What humans decide.
     pub fn operator(&self) -> UndoLogOperatorClient<Keyed> {
         UndoLogOperatorClient::with_interceptor(self.channel.clone(), self.key.clone())
+            .max_decoding_message_size(MESSAGE_BYTES_MAX)
+    }
+
+    /// What proxies need.
+    pub fn proxy(&self) -> UndoLogProxyClient<Keyed> {
+        UndoLogProxyClient::with_interceptor(self.channel.clone(), self.key.clone())
             .max_decoding_message_size(MESSAGE_BYTES_MAX)
     }
 

@@ -9,6 +9,7 @@ mod errors;
 mod operators;
 mod paging;
 mod registry;
+mod sizes;
 mod tenants;
 mod waits;
 mod watch;

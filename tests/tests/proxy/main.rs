@@ -11,6 +11,7 @@ mod repeats;
 mod replay;
 mod restart;
 mod sessions;
+mod sizes;
 mod ticks;
 mod upstream;
 mod wire;

@@ -250,6 +250,7 @@ impl Bench {
 
     pub(crate) async fn rollback(&self, scope: RollbackScope) -> Result<RollbackReply, StepError> {
         let step = Rollback {
+            page_token: String::new(),
             caller: self.agent(),
             session_id: self.session,
             reason: "test".into(),

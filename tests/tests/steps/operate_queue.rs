@@ -26,7 +26,7 @@ impl Bench {
     }
 
     async fn queue(&self) -> QueueStatus {
-        queue_status(&self.store, &self.operator()).await.expect("the queue")
+        queue_status(&self.store, &self.operator(), "").await.expect("the queue")
     }
 
     async fn pause(&self, compensation_fn: &str) -> Result<(), StepError> {
@@ -110,9 +110,9 @@ async fn the_queue_says_what_is_due_running_and_dead() {
     walker.step(Some(crate::walker::report_of(&call, outcome))).await;
     let queue = bench.queue().await;
     assert_eq!((queue.due, queue.running, queue.halted, queue.dead_letters_open), (0, 0, 1, 1));
-    let agent = queue_status(&bench.store, &bench.agent()).await;
+    let agent = queue_status(&bench.store, &bench.agent(), "").await;
     refused(agent, Reason::PermissionDenied);
-    queue_status(&bench.store, &bench.caller(Role::Approver, "boss")).await.expect("may look");
+    queue_status(&bench.store, &bench.caller(Role::Approver, "boss"), "").await.expect("may look");
     bench.check().await;
 }
 

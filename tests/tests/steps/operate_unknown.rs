@@ -79,7 +79,7 @@ async fn failures_that_may_have_taken_effect_are_listed_beside_them() {
     let expected =
         [(unknown, "unknown".to_owned(), None), (maybe, "failed".to_owned(), maybe_applied)];
     assert_eq!(all.iter().map(told).collect::<Vec<_>>(), expected);
-    let queue = undolog_store::operate::queue_status(&bench.store, &bench.operator()).await;
+    let queue = undolog_store::operate::queue_status(&bench.store, &bench.operator(), "").await;
     assert_eq!(queue.expect("the queue").unknown, 2, "the number is that of the list");
     let only = |effect_id| UnknownFilter { effect_id: Some(effect_id), ..Default::default() };
     assert_eq!(list(only(maybe)).await.len(), 1);

@@ -30,7 +30,10 @@ pub(super) async fn run(
     let dead_letter_id = uuid("dead_letter_id", &call.message.dead_letter_id)?;
     let store = engine.store.clone();
     let reading = async move { get_dead_letter(&store, &call.caller, dead_letter_id).await };
-    let detail = engine.read(reading).await?;
+    let mut detail = engine.read(reading).await?;
+    if let Some(preview) = detail.next_call.as_mut().and_then(|call| call.preview.as_mut()) {
+        preview.fit(usize::MAX);
+    }
     let calls = detail.item.attempts;
     let mut answer = v1::GetDeadLetterResponse {
         item: Some(shown::dead_letter(detail.item)),

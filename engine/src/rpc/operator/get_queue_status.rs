@@ -12,5 +12,5 @@ pub(super) async fn run(
     engine: &Arc<Engine>,
     call: Call<v1::GetQueueStatusRequest>,
 ) -> Result<v1::QueueStatus, Status> {
-    queue::status(engine, call.caller).await
+    queue::status(engine, call.caller, call.message.page_token).await
 }

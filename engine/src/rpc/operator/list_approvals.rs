@@ -6,7 +6,7 @@ use tonic::Status;
 use undolog_proto::v1;
 use undolog_store::read::{self, ApprovalFilter, Paging};
 
-use super::shown;
+use super::{super::fit::listed, shown};
 use crate::{
     call::{Call, Engine},
     convert::optional_uuid,
@@ -26,7 +26,7 @@ pub(super) async fn run(
     let reading = async move { read::list_approvals(&store, &call.caller, &filter, &paging).await };
     let page = engine.read(reading).await?;
     Ok(v1::ListApprovalsResponse {
-        approvals: page.rows.into_iter().map(shown::approval).collect(),
+        approvals: page.rows.into_iter().map(shown::approval).map(listed).collect(),
         next_page_token: page.next_token,
     })
 }

@@ -18,7 +18,7 @@ mod retry_dead_letters;
 mod revoke_approval;
 mod set_brake;
 mod settle_session;
-mod shown;
+pub(super) mod shown;
 mod skip_dead_letters;
 mod watch_approval;
 
@@ -31,7 +31,7 @@ use undolog_proto::v1::{
     undo_log_operator_server::{UndoLogOperator, UndoLogOperatorServer},
 };
 
-use super::verbs;
+use super::{fit, verbs};
 use crate::call::Engine;
 
 /// Approvals, unknown outcomes, dead letters, halted sessions and the queue.
@@ -64,13 +64,13 @@ verbs! {
         replay_notifications(ReplayNotificationsRequest) -> ReplayNotificationsResponse,
     }
 
-    type WatchApprovalStream = watch_approval::Updates;
+    type WatchApprovalStream = fit::Each<watch_approval::Updates>;
 
     async fn watch_approval(
         &self,
         request: Request<v1::WatchApprovalRequest>,
     ) -> Result<Response<Self::WatchApprovalStream>, Status> {
         let call = self.0.accept(request).await?;
-        watch_approval::run(&self.0, call).await.map(Response::new)
+        watch_approval::run(&self.0, call).await.map(fit::each).map(Response::new)
     }
 }

@@ -20,5 +20,5 @@ pub(super) async fn run(
         reason: request.reason,
     };
     engine.run(step).await?;
-    queue::status(engine, call.caller).await
+    queue::status(engine, call.caller, String::new()).await
 }

@@ -17,9 +17,10 @@ use crate::{
 pub(super) async fn status(
     engine: &Arc<Engine>,
     caller: Caller,
+    page_token: String,
 ) -> Result<v1::QueueStatus, Status> {
     let store = engine.store.clone();
-    let reading = async move { queue_status(&store, &caller).await };
+    let reading = async move { queue_status(&store, &caller, &page_token).await };
     Ok(shown(engine.read(reading).await?))
 }
 
@@ -39,6 +40,7 @@ fn shown(status: QueueStatus) -> v1::QueueStatus {
         brake_state: status.brake_state,
         brake_hold_until: status.brake_hold_until.map(timestamp),
         notifications_pending: many(status.notifications_pending),
+        next_page_token: status.next_token,
     }
 }
 

@@ -16,5 +16,5 @@ pub(super) async fn run(
     let compensation_fn = call.message.compensation_fn;
     // Resuming what is not paused changes nothing: that is what was asked for.
     engine.run(Resume { caller: call.caller.clone(), compensation_fn }).await?;
-    queue::status(engine, call.caller).await
+    queue::status(engine, call.caller, String::new()).await
 }

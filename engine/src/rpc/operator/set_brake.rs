@@ -19,5 +19,5 @@ pub(super) async fn run(
     let order = BrakeOrder::named(&call.message.state)
         .ok_or_else(|| invalid("state is stopped, forced or released"))?;
     engine.run(SetBrake { caller: call.caller.clone(), order }).await?;
-    queue::status(engine, call.caller).await
+    queue::status(engine, call.caller, String::new()).await
 }

@@ -6,10 +6,10 @@ use undolog_store::{
     read::{ApprovalEventView, ApprovalView},
 };
 
-use super::super::shown as rows;
+use super::super::{fit::listed, shown as rows};
 use crate::convert::{count, timestamp};
 
-pub(super) fn approval(view: ApprovalView) -> v1::Approval {
+pub(in crate::rpc) fn approval(view: ApprovalView) -> v1::Approval {
     v1::Approval {
         approval_id: view.approval_id.to_string(),
         session_id: view.session_id.to_string(),
@@ -34,10 +34,12 @@ pub(super) fn approval(view: ApprovalView) -> v1::Approval {
         effect_state: view.effect_state,
         requested_by: view.requested_by,
         requester_may_approve: view.requester_may_approve,
+        fields_left_out: Vec::new(),
     }
 }
 
-pub(super) fn approval_event(view: ApprovalEventView) -> v1::ApprovalEvent {
+pub(in crate::rpc) fn approval_event(view: ApprovalEventView) -> v1::ApprovalEvent {
+    let left_out = view.diff_left_out.then(|| "args_diff".to_owned());
     v1::ApprovalEvent {
         action: view.action,
         actor: view.actor,
@@ -46,6 +48,8 @@ pub(super) fn approval_event(view: ApprovalEventView) -> v1::ApprovalEvent {
         args_diff: view.args_diff.unwrap_or_default().into_bytes(),
         occurred_at: Some(timestamp(view.occurred_at)),
         actor_ip: view.actor_ip.unwrap_or_default(),
+        event_id: view.event_id.to_string(),
+        fields_left_out: left_out.into_iter().collect(),
     }
 }
 
@@ -68,7 +72,7 @@ pub(super) fn notification(view: NotificationView) -> v1::Notification {
 
 pub(super) fn unknown(row: UnknownEffect) -> v1::UnknownEffect {
     v1::UnknownEffect {
-        effect: Some(rows::effect(row.effect)),
+        effect: Some(listed(rows::effect(row.effect))),
         session_state: row.session_state,
         lost_at: Some(timestamp(row.lost_at)),
         granted_at: row.granted_at.map(timestamp),

@@ -15,7 +15,7 @@ use undolog_store::{
 };
 use uuid::Uuid;
 
-use super::shown;
+use super::{super::fit::listed, shown};
 use crate::{
     call::{Call, Engine},
     convert::uuid,
@@ -72,8 +72,10 @@ async fn next(state: State) -> Result<Option<(v1::ApprovalUpdate, State)>, Statu
         At::Told(mark) => Box::new(watcher.change(mark).await?),
     };
     let mark = view.mark();
-    let update =
-        v1::ApprovalUpdate { approval: Some(shown::approval(*view)), is_final: mark.is_final() };
+    let update = v1::ApprovalUpdate {
+        approval: Some(listed(shown::approval(*view))),
+        is_final: mark.is_final(),
+    };
     let state = (!mark.is_final()).then_some((watcher, At::Told(mark)));
     Ok(Some((update, state)))
 }

@@ -17,8 +17,12 @@ pub(super) async fn run(
 ) -> Result<v1::ListApprovedResponse, Status> {
     let store = engine.store.clone();
     let org_id = call.caller.org_id;
-    let calls = engine.read(async move { upstream::approved(&store, org_id).await }).await?;
-    Ok(v1::ListApprovedResponse { calls: calls.into_iter().map(shown).collect() })
+    let token = call.message.page_token;
+    let page = engine.read(async move { upstream::approved(&store, org_id, &token).await }).await?;
+    Ok(v1::ListApprovedResponse {
+        calls: page.rows.into_iter().map(shown).collect(),
+        next_page_token: page.next_token,
+    })
 }
 
 fn shown(call: ApprovedCall) -> v1::ApprovedCall {

@@ -29,6 +29,7 @@ shown! {
         effect_state: String,
         requested_by: String,
         requester_may_approve: bool,
+        fields_left_out: Vec<String>,
     }
 
     /// One decision.
@@ -40,6 +41,8 @@ shown! {
         args_diff: Json,
         occurred_at: Option<String>,
         actor_ip: Option<String>,
+        event_id: String,
+        fields_left_out: Vec<String>,
     }
 
     /// One page of approval requests.
@@ -52,6 +55,7 @@ shown! {
     GetApprovalResponse {
         approval: Option<Approval>,
         events: Vec<ApprovalEvent>,
+        events_next_page_token: Option<String>,
     }
 
     /// What was approved.
@@ -170,5 +174,6 @@ shown! {
         brake_state: Option<String>,
         brake_hold_until: Option<String>,
         notifications_pending: u64,
+        next_page_token: Option<String>,
     }
 }

@@ -49,6 +49,7 @@ shown! {
         registered_at: Option<String>,
         compensated_at: Option<String>,
         next_try_at: Option<String>,
+        fields_left_out: Vec<String>,
     }
 
     /// One request to undo.
@@ -80,6 +81,7 @@ shown! {
         closed_by: Option<String>,
         resolution: Option<String>,
         note: Option<String>,
+        fields_left_out: Vec<String>,
     }
 
     /// A session with its undo stack, rollbacks and dead letters.
@@ -88,6 +90,9 @@ shown! {
         undo_stack: Vec<UndoEntry>,
         rollbacks: Vec<Rollback>,
         dead_letters: Vec<DeadLetter>,
+        undo_next_page_token: Option<String>,
+        rollbacks_next_page_token: Option<String>,
+        dead_letters_next_page_token: Option<String>,
     }
 
     /// One page of sessions.
@@ -122,6 +127,7 @@ shown! {
         replay_count: u32,
         approval_request_id: Option<String>,
         compensation_args: Json,
+        fields_left_out: Vec<String>,
     }
 
     /// One page of a session's calls.
@@ -188,6 +194,7 @@ shown! {
         body: Json,
         action: Option<String>,
         note: Option<String>,
+        fields_left_out: Vec<String>,
     }
 
     /// One irreversible call that stays.
@@ -208,6 +215,7 @@ shown! {
         residue: Vec<ResidueItem>,
         voided_approvals: Vec<String>,
         truncated: bool,
+        next_page_token: Option<String>,
     }
 
     /// One thing that happened.
