@@ -9,9 +9,9 @@ use std::{
 use serde_json::{Value, json};
 use tonic::transport::{Channel, Endpoint};
 use undolog_proto::v1::{
-    BeginRequest, CommitRequest, FailRequest, FailedEffect, InterceptRequest, ToolCall, ToolResult,
-    intercept_response::Outcome, undo_log_engine_client::UndoLogEngineClient,
-    undo_log_sessions_client::UndoLogSessionsClient,
+    BeginRequest, CommitRequest, CompensationDescriptor, FailRequest, FailedEffect,
+    InterceptRequest, ToolCall, ToolResult, intercept_response::Outcome,
+    undo_log_engine_client::UndoLogEngineClient, undo_log_sessions_client::UndoLogSessionsClient,
 };
 
 use crate::kit::{Folder, Said, Server, run, undolog};
@@ -419,4 +419,52 @@ async fn a_watch_tells_of_each_session_that_changes() {
     let told = watcher.line();
     assert_eq!((&told["session_id"], &told["state"]), (&json!(first), &json!("awaiting_approval")));
     assert_eq!(stage.run(&["sessions"]).code, Some(2), "a verb or --watch");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_too_large_to_be_shown_says_how_it_is_read() {
+    let stage = Stage::build("sizes").await;
+    let session = stage.begin().await;
+    let args = json!({"to": "a".repeat(4_000_000)}).to_string();
+    let call = ToolCall {
+        session_id: session.clone(),
+        tool_name: "create_customer".to_owned(),
+        args: args.clone().into_bytes(),
+        ..ToolCall::default()
+    };
+    let compensation = CompensationDescriptor {
+        fn_name: "delete_customer".to_owned(),
+        args: br#"{"v":"{to}"}"#.to_vec(),
+        ..CompensationDescriptor::default()
+    };
+    let request = InterceptRequest {
+        tool_call: Some(call),
+        compensation: Some(compensation),
+        ..InterceptRequest::default()
+    };
+    let mut engine = UndoLogEngineClient::new(stage.channel());
+    let answer = engine.intercept(request).await.expect("intercept").into_inner();
+    let Some(Outcome::Execute(granted)) = answer.outcome else { panic!("no grant") };
+    let output = json!({"customer_id": "r".repeat(4_000_000)}).to_string().into_bytes();
+    let commit = CommitRequest {
+        effect_id: granted.effect_id.clone(),
+        session_id: session.clone(),
+        result: Some(ToolResult { success: true, output, ..ToolResult::default() }),
+        ..CommitRequest::default()
+    };
+    engine.commit(commit).await.expect("commit");
+
+    let shown = stage.text(&["sessions", "show", &session]);
+    let entry = &stage.verb(&["sessions", "show", &session])["undo_stack"][0];
+    assert_eq!(entry["fields_left_out"], json!(["compensation_args"]));
+    let undo_id = entry["undo_id"].as_str().expect("an id");
+    assert!(shown.contains("(left out: too large)"), "{}", &shown[..1_000.min(shown.len())]);
+    let read = ["sessions", "value", "undo_entry", undo_id, "compensation_args"];
+    assert!(shown.contains(&format!("undolog {}", read.join(" "))));
+    assert_eq!(stage.text(&read).trim_end(), args.replace("to", "v"));
+    let plan = stage.text(&["sessions", "rollback", &session, "--dry-run"]);
+    assert!(plan.contains("undolog sessions value next_call") && plan.contains(" url"), "{plan}");
+    let read = ["sessions", "value", "effect", &granted.effect_id, "args"];
+    assert_eq!(stage.text(&read).trim_end(), args);
+    stage.refused(&["sessions", "value", "effect", undo_id, "args"], "EFFECT_NOT_FOUND");
 }
