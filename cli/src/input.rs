@@ -77,19 +77,25 @@ impl ActiveArgs {
     pub(crate) fn tell(
         &self,
         changed: &[String],
+        left_out: u32,
         is_active: bool,
         out: &Out,
     ) -> Result<(), CliError> {
         if out.is_json() {
             return out.json(&json!({
-                "name": self.name, "changed_versions": changed, "is_active": is_active,
+                "name": self.name, "changed_versions": changed, "versions_left_out": left_out,
+                "is_active": is_active,
             }));
         }
         let to = if is_active { "in use" } else { "out of use" };
         if changed.is_empty() {
             return out.line(format!("{} was {to} before", self.name));
         }
-        out.line(format!("{} {} is {to} now", self.name, changed.join(", ")))
+        out.line(format!("{} {} is {to} now", self.name, changed.join(", ")))?;
+        if left_out == 0 {
+            return Ok(());
+        }
+        out.line(format!("and {left_out} more versions: list shows them"))
     }
 }
 

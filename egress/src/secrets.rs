@@ -40,8 +40,8 @@ impl fmt::Debug for Used {
 
 impl SecretSource {
     /// Resolves a secret of an organisation: its own first, then the one that was said to be for
-    /// all. Whoever may register an endpoint can have such a secret sent there, so nothing is shared
-    /// by accident. An organisation that has its own never falls back because of an error.
+    /// all. Whoever may register an endpoint can have such a secret sent there, so that nothing is
+    /// shared by accident. An organisation that has its own never falls back because of an error.
     async fn resolve(&self, org_slug: &str, name: &str) -> Result<SecretString, Refused> {
         // Two underscores, which no name may have: another organisation cannot name this one's.
         let own = format!("UNDOLOG_SECRET_{org_slug}__{name}");

@@ -100,8 +100,8 @@ fn without_reason(status: &Status) -> Refused {
     }
 }
 
-/// What gRPC itself says of a message's size. A body that this proxy took in fits into a message, so
-/// that it is the engine's answer which did not: the fault is ours, and the request was valid.
+/// What gRPC itself says of a message's size. A body that this proxy took in fits into a message:
+/// it is the engine's answer that did not, the fault is ours, and the request was valid.
 fn of_size(status: &Status) -> Refused {
     if !status.message().contains("message length too large") {
         return Refused::because(Reason::InvalidArgument, status.message());

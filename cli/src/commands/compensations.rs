@@ -156,8 +156,8 @@ async fn set_active(
     out: &Out,
 ) -> Result<(), CliError> {
     let version = args.version.as_deref().unwrap_or_default();
-    let changed = change(api, &args.name, version, is_active).await?;
-    args.tell(&changed, is_active, out)
+    let (changed, left_out) = change(api, &args.name, version, is_active).await?;
+    args.tell(&changed, left_out, is_active, out)
 }
 
 async fn change(
@@ -165,7 +165,7 @@ async fn change(
     name: &str,
     version: &str,
     is_active: bool,
-) -> Result<Vec<String>, CliError> {
+) -> Result<(Vec<String>, u32), CliError> {
     let request = SetCompensationActiveRequest {
         org_id: api.org(),
         fn_name: name.to_owned(),
@@ -173,5 +173,5 @@ async fn change(
         is_active,
     };
     let answer = api.registry().set_compensation_active(api.request(request)).await?.into_inner();
-    Ok(answer.changed_versions)
+    Ok((answer.changed_versions, answer.versions_left_out))
 }

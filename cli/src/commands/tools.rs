@@ -171,8 +171,8 @@ async fn set_active(
     out: &Out,
 ) -> Result<(), CliError> {
     let version = args.version.as_deref().unwrap_or_default();
-    let changed = change(api, &args.name, version, is_active).await?;
-    args.tell(&changed, is_active, out)
+    let (changed, left_out) = change(api, &args.name, version, is_active).await?;
+    args.tell(&changed, left_out, is_active, out)
 }
 
 async fn change(
@@ -180,7 +180,7 @@ async fn change(
     name: &str,
     version: &str,
     is_active: bool,
-) -> Result<Vec<String>, CliError> {
+) -> Result<(Vec<String>, u32), CliError> {
     let request = SetToolActiveRequest {
         org_id: api.org(),
         tool_name: name.to_owned(),
@@ -188,5 +188,5 @@ async fn change(
         is_active,
     };
     let answer = api.registry().set_tool_active(api.request(request)).await?.into_inner();
-    Ok(answer.changed_versions)
+    Ok((answer.changed_versions, answer.versions_left_out))
 }

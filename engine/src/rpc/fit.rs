@@ -1,4 +1,4 @@
-//! Answers that fit: no message is larger than its limit, and whatever is left out of a row is named.
+//! Answers that fit: no message is larger than its limit, and what is left out of a row is named.
 
 use std::{
     pin::Pin,

@@ -44,8 +44,8 @@ struct Envelope {
     duration_ms: Option<f64>,
 }
 
-/// Another value than a result's own form is taken whole, as the output of a call that succeeded. So
-/// one that says that the call failed must have the form: it is no output, and must not be guessed.
+/// Another value than a result's own form is taken whole, as the output of a call that succeeded.
+/// One that says that the call failed must have the form: it is no output, and must not be guessed.
 fn tool_result(value: Json) -> Result<v1::ToolResult, Refused> {
     let own = match serde_json::from_str::<Envelope>(value.text()) {
         Ok(own) => own,

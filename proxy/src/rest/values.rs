@@ -25,7 +25,8 @@ use crate::{
 };
 
 /// Fields that are texts for people; all others are JSON.
-const TEXTS: [&str; 8] = [
+const TEXTS: [&str; 9] = [
+    "claimed_actor",
     "error",
     "last_error",
     "skip_reason",
@@ -76,7 +77,7 @@ pub(super) async fn value(
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
     let kind = match which.field.as_str() {
-        field if TEXTS.contains(&field) || field == "claimed_actor" => "text/plain; charset=utf-8",
+        field if TEXTS.contains(&field) => "text/plain; charset=utf-8",
         _ => "application/json",
     };
     let (total, digest) = (first.total_bytes, first.digest.clone());

@@ -131,7 +131,7 @@ struct Waiting {
     due_at: DateTime<Utc>,
 }
 
-/// Rollbacks that wait and that nobody holds are looked at soon, one after the other. One that waits
+/// Rollbacks that wait and that nobody holds are looked at soon, one after the other. What waits
 /// for something else goes on waiting after that look.
 async fn wake(tx: &mut Tenant) -> Result<(), StepError> {
     let org_id = tx.org_id();

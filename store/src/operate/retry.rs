@@ -154,8 +154,8 @@ async fn edited(
     };
     if !bundle.fn_body.uses_comp() && crate::guard!("operate.args_unused") {
         let why = format!(
-            "{name} sends none of these arguments: it has no {{comp.…}} placeholder. Retry it as it \
-             is, or register a version of it that reads them"
+            "{name} sends none of these arguments: it has no {{comp.…}} placeholder. Retry it as \
+             it is, or register a version of it that reads them"
         );
         return Err(letter.refusal(Reason::ArgsInvalid, &why).into());
     }

@@ -7,8 +7,10 @@ use prost::Message;
 use serde_json::json;
 use tonic::Status;
 use undolog_core::limits::{GRPC_MESSAGE_BYTES_MAX, TEXT_BYTES_MAX};
-use undolog_proto::v1::{self, intercept_response::Outcome};
-use undolog_tests::world::Client;
+use undolog_proto::v1::{
+    self, intercept_response::Outcome, undo_log_proxy_client::UndoLogProxyClient,
+};
+use undolog_tests::world::{Client, Keyed};
 use uuid::Uuid;
 
 use super::bench::{Bench, ask, call, commit, grant, reason, tool};
@@ -322,34 +324,35 @@ fn worst(large: usize, text: usize) -> String {
     )
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn no_answer_of_any_call_is_larger_than_a_message() {
-    let sizes = Sizes::start(LARGE).await;
-    let admin = sizes.bench.admin().await;
+/// Registers sixty tools and compensations of the largest size.
+async fn register(sizes: &Sizes, admin: &Client) {
     for n in 0..60 {
-        // Registrations of the largest size, too.
         let text = "t".repeat(TEXT_BYTES_MAX - 10);
-        let pay = v1::Tool {
+        let schema = json!({"description": "s".repeat(250_000)}).to_string().into_bytes();
+        let wipe = v1::Tool {
             irreversibility_reason: text.clone(),
-            estimated_impact: text,
-            tool_schema: json!({"description": "s".repeat(250_000)}).to_string().into_bytes(),
+            estimated_impact: text.clone(),
+            tool_schema: schema.clone(),
             ..tool(&format!("big-{n}"), "irreversible")
         };
-        sizes.bench.tool(&admin, pay).await.expect("register");
+        sizes.bench.tool(admin, wipe).await.expect("register");
         let undo = v1::Compensation {
             fn_name: format!("big-{n}"),
-            description: "d".repeat(TEXT_BYTES_MAX - 10),
+            description: text,
             fn_body: br#"{"kind":"http","method":"POST","endpoint":"https://a.example/"}"#.to_vec(),
-            args_schema: json!({"description": "s".repeat(250_000)}).to_string().into_bytes(),
+            args_schema: schema,
             ..v1::Compensation::default()
         };
         let compensation =
             v1::RegisterCompensationRequest { org_id: String::new(), compensation: Some(undo) };
         admin.registry().register_compensation(compensation).await.expect("register");
     }
-    let (agent, approver) =
-        (sizes.bench.agent().await, sizes.bench.client("approver", "ann").await);
-    let proxies = sizes.bench.client("executor", "proxy").await.proxy();
+}
+
+/// Four approved calls that wait for a proxy, and a session that has failed.
+async fn approve_and_fail(sizes: &Sizes, admin: &Client) {
+    let agent = sizes.bench.agent().await;
+    let approver = sizes.bench.client("approver", "ann").await;
     let waiting = Uuid::new_v4();
     for step in 1..=4 {
         let asked = ask(&agent, call(waiting, step, "wipe", &json!({}))).await.expect("asked");
@@ -359,104 +362,116 @@ async fn no_answer_of_any_call_is_larger_than_a_message() {
         approver.engine().approve(request).await.expect("approve");
     }
     let session_id = sizes.session.to_string();
-    let fail = v1::FailSessionRequest {
-        session_id: session_id.clone(),
-        rollback: true,
-        ..v1::FailSessionRequest::default()
-    };
+    let fail = v1::FailSessionRequest { session_id, rollback: true, ..Default::default() };
     admin.sessions().fail_session(fail).await.expect("fail");
-    sizes.sql(&worst(LARGE, TEXT_BYTES_MAX)).await;
-
-    let mut sizes_of = BTreeMap::new();
-    let mut all = Answers { sizes: &mut sizes_of, rows: BTreeMap::new() };
-    let (sessions, operator) = (sizes.operator.sessions(), sizes.operator.operator());
-    let registry = sizes.operator.registry();
-    macro_rules! pages {
-        ($client:ident.$method:ident($request:ident.$token:ident) -> $rows:ident, $next:ident) => {
-            pages!($client.$method($request.$token {}) -> $rows, $next)
-        };
-        ($client:ident.$method:ident($request:ident.$token:ident { $($field:ident),* })
-            -> $rows:ident, $next:ident) => {{
-            let mut token = String::new();
-            loop {
-                let request = v1::$request {
-                    $($field: $field.clone(),)* $token: token, ..v1::$request::default()
-                };
-                let answer = $client.clone().$method(request).await;
-                let answer = answer.expect(stringify!($method)).into_inner();
-                all.seen(stringify!($method), &answer, answer.$rows.len());
-                token = answer.$next;
-                if token.is_empty() {
-                    break;
-                }
-            }
-        }};
-    }
-    let approval_id = sizes.approval.clone();
-    pages!(sessions.get(GetSessionRequest.undo_page_token { session_id })
-        -> undo_stack, undo_next_page_token);
-    pages!(sessions.get(GetSessionRequest.rollbacks_page_token { session_id })
-        -> rollbacks, rollbacks_next_page_token);
-    pages!(sessions.get(GetSessionRequest.dead_letters_page_token { session_id })
-        -> dead_letters, dead_letters_next_page_token);
-    pages!(sessions.list(ListSessionsRequest.page_token) -> sessions, next_page_token);
-    pages!(sessions.list_effects(ListEffectsRequest.page_token { session_id })
-        -> effects, next_page_token);
-    let states = vec!["rejected".to_owned(), "approved".to_owned()];
-    pages!(operator.list_approvals(ListApprovalsRequest.page_token { states })
-        -> approvals, next_page_token);
-    pages!(operator.get_approval(GetApprovalRequest.events_page_token { approval_id })
-        -> events, events_next_page_token);
-    pages!(operator.list_dead_letters(ListDeadLettersRequest.page_token)
-        -> dead_letters, next_page_token);
-    pages!(operator.get_queue_status(GetQueueStatusRequest.page_token)
-        -> pauses, next_page_token);
-    pages!(registry.list_tools(ListToolsRequest.page_token) -> tools, next_page_token);
-    pages!(registry.list_compensations(ListCompensationsRequest.page_token)
-        -> compensations, next_page_token);
-    pages!(proxies.list_approved(ListApprovedRequest.page_token) -> calls, next_page_token);
-    let dry = v1::RollbackRequest { session_id, dry_run: true, ..Default::default() };
-    let plan = sessions.clone().rollback(dry).await.expect("a plan").into_inner();
-    all.seen("rollback", &plan, plan.plan.len());
-    let watch = v1::WatchApprovalRequest { approval_id, ..Default::default() };
-    let mut updates = operator.clone().watch_approval(watch).await.expect("updates").into_inner();
-    let update = updates.message().await.expect("an update").expect("an update");
-    all.seen("watch_approval", &update, 1);
-    sizes
-        .sql(
-            "SET session_replication_role = replica; UPDATE undolog_effect_log \
-              SET state = 'unknown', lost_at = now()",
-        )
-        .await;
-    pages!(operator.list_unknown(ListUnknownRequest.page_token) -> effects, next_page_token);
-
-    let rows = all.rows;
-    assert_eq!(rows["list_effects"], 7);
-    assert_eq!(rows["list_unknown"], 11);
-    assert_eq!(rows["get_queue_status"], 200);
-    assert_eq!(rows["list_tools"], 63);
-    assert_eq!(rows["list_compensations"], 61);
-    assert_eq!(rows["list_approved"], 4);
-    assert_eq!(rows["rollback"], 6);
-    assert_eq!(rows["list_approvals"], 5);
-    assert_eq!(rows["get_approval"], 122);
-    for (method, bytes) in sizes_of {
-        assert!(bytes < GRPC_MESSAGE_BYTES_MAX, "{method}: {bytes} bytes");
-    }
 }
 
 /// What the calls of a test answered.
-struct Answers<'a> {
+#[derive(Default)]
+struct Answers {
     /// The largest answer of each call.
-    sizes: &'a mut BTreeMap<&'static str, usize>,
+    largest: BTreeMap<&'static str, usize>,
     /// How many rows there were together.
     rows: BTreeMap<&'static str, usize>,
 }
 
-impl Answers<'_> {
+impl Answers {
     fn seen<M: Message>(&mut self, method: &'static str, answer: &M, rows: usize) {
-        let largest = self.sizes.entry(method).or_default();
+        let largest = self.largest.entry(method).or_default();
         *largest = answer.encoded_len().max(*largest);
         *self.rows.entry(method).or_default() += rows;
+    }
+}
+
+/// Reads every page of a list.
+macro_rules! pages {
+    ($all:ident, $client:ident.$method:ident($request:ident.$token:ident $($field:ident)*)
+        -> $rows:ident, $next:ident) => {{
+        let mut token = String::new();
+        loop {
+            let request = v1::$request {
+                $($field: $field.clone(),)* $token: token, ..v1::$request::default()
+            };
+            let answer = $client.clone().$method(request).await;
+            let answer = answer.expect(stringify!($method)).into_inner();
+            $all.seen(stringify!($method), &answer, answer.$rows.len());
+            token = answer.$next;
+            if token.is_empty() {
+                break;
+            }
+        }
+    }};
+}
+
+async fn read_sessions(sizes: &Sizes, all: &mut Answers) {
+    let (sessions, session_id) = (sizes.operator.sessions(), sizes.session.to_string());
+    pages!(all, sessions.get(GetSessionRequest.undo_page_token session_id)
+        -> undo_stack, undo_next_page_token);
+    pages!(all, sessions.get(GetSessionRequest.rollbacks_page_token session_id)
+        -> rollbacks, rollbacks_next_page_token);
+    pages!(all, sessions.get(GetSessionRequest.dead_letters_page_token session_id)
+        -> dead_letters, dead_letters_next_page_token);
+    pages!(all, sessions.list(ListSessionsRequest.page_token) -> sessions, next_page_token);
+    pages!(all, sessions.list_effects(ListEffectsRequest.page_token session_id)
+        -> effects, next_page_token);
+    let dry = v1::RollbackRequest { session_id, dry_run: true, ..Default::default() };
+    let plan = sessions.clone().rollback(dry).await.expect("a plan").into_inner();
+    all.seen("rollback", &plan, plan.plan.len());
+}
+
+async fn read_the_rest(sizes: &Sizes, proxies: &UndoLogProxyClient<Keyed>, all: &mut Answers) {
+    let (operator, registry) = (sizes.operator.operator(), sizes.operator.registry());
+    let approval_id = sizes.approval.clone();
+    let states = vec!["rejected".to_owned(), "approved".to_owned()];
+    pages!(all, operator.list_approvals(ListApprovalsRequest.page_token states)
+        -> approvals, next_page_token);
+    pages!(all, operator.get_approval(GetApprovalRequest.events_page_token approval_id)
+        -> events, events_next_page_token);
+    let closed = true;
+    pages!(all, operator.list_dead_letters(ListDeadLettersRequest.page_token closed)
+        -> dead_letters, next_page_token);
+    pages!(all, operator.get_queue_status(GetQueueStatusRequest.page_token)
+        -> pauses, next_page_token);
+    pages!(all, registry.list_tools(ListToolsRequest.page_token) -> tools, next_page_token);
+    pages!(all, registry.list_compensations(ListCompensationsRequest.page_token)
+        -> compensations, next_page_token);
+    pages!(all, proxies.list_approved(ListApprovedRequest.page_token) -> calls, next_page_token);
+    let watch = v1::WatchApprovalRequest { approval_id, ..Default::default() };
+    let mut updates = operator.clone().watch_approval(watch).await.expect("updates").into_inner();
+    let update = updates.message().await.expect("an update").expect("an update");
+    all.seen("watch_approval", &update, 1);
+    let unknown = "SET session_replication_role = replica; \
+                   UPDATE undolog_effect_log SET state = 'unknown', lost_at = now()";
+    sizes.sql(unknown).await;
+    pages!(all, operator.list_unknown(ListUnknownRequest.page_token) -> effects, next_page_token);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_answer_of_any_call_is_larger_than_a_message() {
+    let sizes = Sizes::start(LARGE).await;
+    let admin = sizes.bench.admin().await;
+    let proxies = sizes.bench.client("executor", "proxy").await.proxy();
+    register(&sizes, &admin).await;
+    approve_and_fail(&sizes, &admin).await;
+    sizes.sql(&worst(LARGE, TEXT_BYTES_MAX)).await;
+    let mut all = Answers::default();
+    read_sessions(&sizes, &mut all).await;
+    read_the_rest(&sizes, &proxies, &mut all).await;
+    for (method, rows) in [
+        ("list_effects", 7),
+        ("rollback", 6),
+        ("list_unknown", 11),
+        ("get_queue_status", 200),
+        ("list_tools", 63),
+        ("list_compensations", 61),
+        ("list_approved", 4),
+        ("list_approvals", 5),
+        ("get_approval", 122),
+        ("list_dead_letters", 60),
+    ] {
+        assert_eq!(all.rows[method], rows, "{method}");
+    }
+    for (method, bytes) in all.largest {
+        assert!(bytes < GRPC_MESSAGE_BYTES_MAX, "{method}: {bytes} bytes");
     }
 }
