@@ -112,7 +112,8 @@ reasons! {
     ApprovalAlreadyResolved => "APPROVAL_ALREADY_RESOLVED", FailedPrecondition,
         "The approval request was already decided.";
     ArgsModified => "ARGS_MODIFIED", FailedPrecondition,
-        "An approver edited the arguments, and this caller did not say that it means those.";
+        "An approver edited the arguments, and this caller did not say that it means the edited \
+         ones.";
     NotGranted => "NOT_GRANTED", FailedPrecondition,
         "This call was never granted, so it has no outcome to report.";
     UndoRunning => "UNDO_RUNNING", FailedPrecondition,

@@ -1,5 +1,5 @@
-//! A session with what belongs to it. Each list has pages of its own, and together they fit into one
-//! message: of the undo stack the largest arguments are left out.
+//! A session with what belongs to it. Each list has pages of its own, and together they fit into
+//! one message: of the undo stack the largest arguments are left out.
 
 use chrono::{DateTime, Utc};
 use sqlx::FromRow;

@@ -1,5 +1,5 @@
-//! No answer is larger than a message may be, whatever the limits let in; nothing looks empty that is
-//! not; and everything can be read.
+//! No answer is larger than a message may be, whatever the limits let in; nothing looks empty that
+//! is not; and everything can be read.
 
 use std::collections::BTreeMap;
 
@@ -313,7 +313,8 @@ fn worst(large: usize, text: usize) -> String {
            SELECT org_id, session_id, effect_id, 'EXHAUSTED', repeat('d', {text}), now(), now(), \
            'olga', 'resolved', repeat('n', {text}) FROM (SELECT * FROM undolog_effect_log \
            ORDER BY step_index LIMIT 1) e, generate_series(1, 60); \
-         UPDATE undolog_approval_requests SET proposed_args_raw = large('n', repeat('p', {large})); \
+         UPDATE undolog_approval_requests \
+           SET proposed_args_raw = large('n', repeat('p', {large})); \
          UPDATE undolog_tool_registry SET upstream = '{{}}' \
            WHERE tool_name = 'wipe'; \
          INSERT INTO undolog_pauses (org_id, compensation_fn, paused_at, paused_by, reason) \
