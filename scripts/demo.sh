@@ -5,4 +5,5 @@ cd "$(dirname "$0")/.."
 . scripts/setup.sh
 need_rust
 need_postgres
-exec cargo run --locked --quiet -p undolog-cli -- demo "$@"
+say "building undolog: a few minutes at the first time"
+exec cargo run --locked -p undolog-cli -- demo "$@"

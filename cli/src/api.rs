@@ -69,8 +69,12 @@ impl Api {
         let unusable = |error: &dyn std::fmt::Display| {
             CliError::Usage(format!("--engine-url {}: {error}", args.engine_url))
         };
-        let endpoint = Endpoint::from_shared(args.engine_url.clone())
-            .map_err(|error| unusable(&error))?
+        let endpoint =
+            Endpoint::from_shared(args.engine_url.clone()).map_err(|error| unusable(&error))?;
+        if endpoint.uri().scheme().is_none() {
+            return Err(unusable(&"http:// or https:// is missing"));
+        }
+        let endpoint = endpoint
             .connect_timeout(Duration::from_secs(5))
             .http2_keep_alive_interval(Duration::from_secs(20))
             .tcp_nodelay(true);

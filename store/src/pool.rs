@@ -3,7 +3,10 @@
 use std::{str::FromStr as _, sync::Arc, time::Duration};
 
 use secrecy::{ExposeSecret as _, SecretString};
-use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
+use sqlx::{
+    ConnectOptions as _,
+    postgres::{PgConnectOptions, PgPool, PgPoolOptions},
+};
 
 use crate::{
     error::StepError,
@@ -11,6 +14,9 @@ use crate::{
     step::Step,
     turns::{Turn, Turns},
 };
+
+/// How long it is looked for why no connection can be made.
+const CAUSE: Duration = Duration::from_secs(3);
 
 /// How to reach Postgres.
 #[derive(Debug, Clone)]
@@ -60,7 +66,13 @@ impl Store {
             .acquire_timeout(Duration::from_millis(options.acquire_timeout_ms))
             .test_before_acquire(false)
             .connect_with(connect_options(options)?)
-            .await?;
+            .await;
+        let pool = match pool {
+            Ok(pool) => pool,
+            // The pool tries until its time is over and does not say what stood in the way.
+            Err(sqlx::Error::PoolTimedOut) => return Err(cause(options).await),
+            Err(error) => return Err(error.into()),
+        };
         let patience = Duration::from_millis(options.acquire_timeout_ms);
         let turns = || Turns::new(options.connections_max, patience);
         Ok(Self { pool, registry: Arc::default(), steps: turns(), reads: turns() })
@@ -123,6 +135,18 @@ impl Store {
     /// Closes the pool after the connections in use came back.
     pub async fn close(&self) {
         self.pool.close().await;
+    }
+}
+
+/// Why no connection can be made.
+async fn cause(options: &StoreOptions) -> StepError {
+    let connect = match connect_options(options) {
+        Ok(connect) => connect,
+        Err(error) => return error,
+    };
+    match tokio::time::timeout(CAUSE, connect.connect()).await {
+        Ok(Err(error)) => error.into(),
+        Ok(Ok(_)) | Err(_) => sqlx::Error::PoolTimedOut.into(),
     }
 }
 

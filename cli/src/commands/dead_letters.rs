@@ -310,8 +310,10 @@ async fn change(
     told(&done, verb, out)?;
     let refused = done.changes.iter().find_map(|change| change.why_not.clone());
     match refused {
-        Some(reason) if !is_bulk && done.changed == 0 => {
-            Err(CliError::Refused { reason, message: format!("nothing to {verb}") })
+        Some(reason) if !is_bulk => {
+            let left = done.matched - done.changed;
+            let message = format!("{verb}: {left} of {} were left as they are", done.matched);
+            Err(CliError::Refused { reason, message })
         }
         _ => Ok(()),
     }

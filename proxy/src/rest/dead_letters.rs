@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use axum::{Json as Body, extract::State};
 use serde::Deserialize;
+use undolog_core::reason::Reason;
 use undolog_proto::v1;
 use utoipa::{IntoParams, ToSchema};
 
@@ -99,6 +100,19 @@ fn one(dead_letter_id: String) -> Option<v1::DeadLetterFilter> {
     })
 }
 
+/// The engine's verbs take many dead letters and say of each what became of it. A route names one, so
+/// why it was not changed is the answer.
+fn settled(reply: v1::DeadLettersChanged) -> Result<Body<DeadLettersChanged>, Refused> {
+    if let [change] = reply.changes.as_slice()
+        && !change.changed
+    {
+        let reason = change.why_not.parse().unwrap_or(Reason::Internal);
+        let why = format!("dead letter {}: {}", change.dead_letter_id, reason.explanation());
+        return Err(Refused::because(reason, why));
+    }
+    Ok(Body(reply.into()))
+}
+
 /// Another round.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -136,8 +150,7 @@ pub(super) async fn retry(
         note: body.note,
         dry_run: body.dry_run,
     };
-    let reply = rpc!(caller.once: proxy.operator().retry_dead_letters(request))?;
-    Ok(Body(reply.into()))
+    settled(rpc!(caller.once: proxy.operator().retry_dead_letters(request))?)
 }
 
 /// A decision to leave it.
@@ -167,8 +180,7 @@ pub(super) async fn skip(
         reason: body.reason,
         dry_run: body.dry_run,
     };
-    let reply = rpc!(caller.once: proxy.operator().skip_dead_letters(request))?;
-    Ok(Body(reply.into()))
+    settled(rpc!(caller.once: proxy.operator().skip_dead_letters(request))?)
 }
 
 /// What was done by hand.
@@ -199,6 +211,5 @@ pub(super) async fn resolve(
         note: body.note,
         dry_run: body.dry_run,
     };
-    let reply = rpc!(caller.once: proxy.operator().resolve_dead_letters(request))?;
-    Ok(Body(reply.into()))
+    settled(rpc!(caller.once: proxy.operator().resolve_dead_letters(request))?)
 }

@@ -4,7 +4,7 @@ use serde_json::json;
 use undolog_core::{
     json::canonical,
     limits::AUTO_APPROVE_GRACE_SECONDS,
-    state::{ApprovalEvent, ApprovalState, EffectEvent},
+    state::{ApprovalEvent, ApprovalState, EffectEvent, SessionState},
 };
 use uuid::Uuid;
 
@@ -50,7 +50,9 @@ impl Step for TimeOut {
             return Ok(Ok(None));
         }
         let mut effect = effects::require(tx, &session, approval.effect_id).await?;
-        let auto = is_auto(tx, &approval).await?;
+        // A call of a session that has ended can never run: approving it would say otherwise.
+        let can_run = session.state().is_live() || session.state() == SessionState::Compensating;
+        let auto = can_run && is_auto(tx, &approval).await?;
         if auto {
             // People who could have said no must have had the time to, after an outage of ours.
             if !after_outage(tx, &session).await? {

@@ -125,6 +125,10 @@ impl Owner {
 
     /// Changes time-outs and policies.
     pub async fn set_org(&mut self, org_id: Uuid, change: &OrgChange) -> Result<OrgRow, StepError> {
+        if change.default_approval_timeout_seconds.is_some_and(|seconds| seconds < 1) {
+            let why = "an approval needs at least a second: nobody could decide in time";
+            return Err(StepError::refuse(Reason::InvalidArgument, why));
+        }
         notify::check_target(change.webhook_url.as_ref(), change.webhook_secret.as_deref())?;
         let sql = format!("{} RETURNING {COLUMNS}", include_str!("../../sql/org_set.sql"));
         let changed = sqlx::query_as(&sql)

@@ -130,7 +130,8 @@ impl Heartbeat {
                 .zip(effect.lease_ms)
                 .filter(|_| is_live)
                 .map(|(at, lease_ms)| at + Duration::milliseconds(lease_ms)),
-            stop: stop || !is_live,
+            // What has no time left is over at its next sweep.
+            stop: stop || !is_live || !has_time(&effect, session.t()),
         })
     }
 }

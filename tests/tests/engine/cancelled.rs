@@ -4,11 +4,14 @@ use std::{sync::Arc, time::Duration};
 
 use serde_json::json;
 use tokio::sync::Semaphore;
-use undolog_proto::v1::intercept_response::Outcome;
-use undolog_tests::{eventually, world::Client};
+use undolog_proto::v1::{self, intercept_response::Outcome};
+use undolog_tests::{
+    eventually,
+    world::{Client, Org},
+};
 use uuid::Uuid;
 
-use super::bench::{Bench, ask, call, commit};
+use super::bench::{Bench, ask, call, commit, reason};
 
 /// When a caller leaves: after nothing up to 100 ms, different for every call and the same in every
 /// run. Each fourth stays, so that there is something to lose.
@@ -46,6 +49,37 @@ async fn thousand(agent: &Client) -> Vec<String> {
         acknowledged.extend(call.await.expect("no panic"));
     }
     acknowledged
+}
+
+/// One organisation's callers go away while another's work on the same connection.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_of_a_cancelled_call_shows_nothing_to_the_next_organisation() {
+    let bench = Bench::start_with(|options| options.store.connections_max = 1).await;
+    let admin = bench.admin().await;
+    bench.tools(&admin).await;
+    let agent = bench.agent().await;
+    let other = Org::create(bench.db.pool(), "other").await;
+    let stranger = bench.client_of(&other, "admin", "root").await;
+    let mut seen = 0;
+    for n in 0..200_u64 {
+        let session = Uuid::from_u128(0x4000_8000_0000_0000_0000 + u128::from(n % 5));
+        let step = u32::try_from(n).expect("small") + 1;
+        let asking = ask(&agent, call(session, step, "pay", &json!({"n": n})));
+        let patience = Duration::from_micros(n.wrapping_mul(2_654_435_761) % 15_000);
+        // Whether it was answered in time is chance; that it is not heard by others is not.
+        let _ = tokio::time::timeout(patience, asking).await;
+        let listed = stranger.sessions().list(v1::ListSessionsRequest::default()).await;
+        seen += listed.expect("a list").into_inner().sessions.len();
+        let get = v1::GetSessionRequest { session_id: session.to_string(), ..Default::default() };
+        assert_eq!(reason(stranger.sessions().get(get).await), "SESSION_NOT_FOUND");
+    }
+    assert_eq!(seen, 0, "sessions of another organisation were listed");
+    let rows: i64 = sqlx::query_scalar("SELECT count(*) FROM undolog_effect_log WHERE org_id = $1")
+        .bind(other.id)
+        .fetch_one(bench.db.pool())
+        .await
+        .expect("count");
+    assert_eq!(rows, 0, "a call was recorded for another organisation");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -122,7 +122,19 @@ async fn a_dead_letter_is_shown_and_retried() {
     assert_eq!(dry.is(200).body["matched"], 1);
     op.post(&format!("/dead-letters/{id}/retry"), json!({})).await.is(200);
     wait_state(&agent, session, "compensated").await;
-    op.post(&format!("/dead-letters/{id}/skip"), json!({"reason": "late"})).await;
+    for (letter, status, code) in [
+        (id, 409, "DEAD_LETTER_CLOSED"),
+        ("00000000-0000-7000-8000-000000000000", 404, "DEAD_LETTER_NOT_FOUND"),
+    ] {
+        for (verb, body) in [
+            ("skip", json!({"reason": "late"})),
+            ("retry", json!({})),
+            ("resolve", json!({"note": "by hand"})),
+        ] {
+            let path = format!("/dead-letters/{letter}/{verb}");
+            op.post(&path, body).await.refused(status, code);
+        }
+    }
     let paused = op.post("/queue/pause", json!({"reason": "lunch"})).await.is(200).body;
     assert_eq!(paused["pauses"][0]["reason"], "lunch");
     op.post("/queue/resume", json!({})).await.is(200);

@@ -185,6 +185,64 @@ async fn auto_approval_waits_after_an_outage_and_never_covers_listed_tags() {
 }
 
 #[tokio::test]
+async fn nothing_is_approved_by_a_time_out_in_a_session_that_has_ended() {
+    let bench = Bench::new().await;
+    bench.org.set(bench.db.pool(), "auto_approve_on_timeout", "true").await;
+    let (_, rejected) = awaiting(&bench.ask(1, "wipe").await.expect("asked"));
+    let (other, _) = awaiting(&bench.ask(2, "wipe").await.expect("asked"));
+    bench.reject(rejected).await.expect("reject");
+    assert_eq!(bench.session_state().await, "halted");
+    window_over(&bench).await;
+    sqlx::query("UPDATE undolog_service SET resumed_at = now() - interval '16 minutes'")
+        .execute(bench.db.pool())
+        .await
+        .expect("no outage");
+    assert_eq!(sweep(&bench).await, 1);
+    assert_eq!(bench.effect_state(other).await, "rejected");
+    bench.check().await;
+}
+
+#[tokio::test]
+async fn a_projects_policy_stands_between_the_tools_and_the_organisations() {
+    let bench = Bench::new().await;
+    bench
+        .run_sql(
+            "INSERT INTO undolog_projects (project_id, org_id, name, approval_timeout_seconds, \
+               auto_approve_on_timeout, approval_quorum) \
+             SELECT '00000000-0000-7000-8000-000000000001', org_id, 'shop', 77, true, 2 \
+             FROM undolog_orgs",
+        )
+        .await;
+    let mut begin = bench.begin_step();
+    begin.project = "shop".into();
+    bench.store.run(begin).await.expect("begin");
+    let policy = async |step| {
+        awaiting(&bench.ask(step, "wipe").await.expect("asked"));
+        bench
+            .text(
+                "SELECT round(extract(epoch FROM r.timeout_at - r.created_at)) || ' ' \
+                   || r.auto_approve_on_timeout || ' ' || r.quorum \
+                 FROM undolog_approval_requests r WHERE r.session_id = $1 \
+                 ORDER BY r.created_at DESC LIMIT 1",
+            )
+            .await
+    };
+    assert_eq!(policy(1).await, "77 true 2", "the project's");
+    bench.run_sql("UPDATE undolog_projects SET approval_quorum = NULL").await;
+    bench
+        .run_sql(
+            "UPDATE undolog_tool_registry SET approval_timeout_seconds = 55, \
+             auto_approve_on_timeout = false WHERE tool_name = 'wipe'",
+        )
+        .await;
+    bench.run_sql("UPDATE undolog_orgs SET registry_epoch = registry_epoch + 1").await;
+    assert_eq!(policy(2).await, "55 false 1", "the tool's, and the organisation's quorum");
+    let first = "SELECT string_agg(quorum::text, ' ' ORDER BY created_at) \
+                 FROM undolog_approval_requests WHERE session_id = $1";
+    assert_eq!(bench.text(first).await, "2 1", "as it was when it was asked");
+}
+
+#[tokio::test]
 async fn a_rejection_rolls_back_where_the_policy_says_so() {
     let bench = Bench::new().await;
     bench.org.set(bench.db.pool(), "on_rejection", "rollback").await;

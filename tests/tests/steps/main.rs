@@ -6,6 +6,7 @@ mod bench;
 mod calls;
 mod gate_registry;
 mod intercept;
+mod limits;
 mod notify;
 mod operate_bulk;
 mod operate_dead_letters;

@@ -62,6 +62,23 @@ async fn a_session_that_waits_for_approval_is_not_complete() {
 }
 
 #[tokio::test]
+async fn heartbeats_stretch_a_grant_to_the_tools_longest_execution_and_no_further() {
+    let bench = Bench::new().await;
+    bench.run_sql("UPDATE undolog_tool_registry SET max_execution_ms = 3600000").await;
+    bench.run_sql("UPDATE undolog_orgs SET registry_epoch = registry_epoch + 1").await;
+    let effect = bench.grant(1, "pay").await;
+    let ends = "UPDATE undolog_effect_log SET execution_ends_at = clock_timestamp() + interval ";
+    bench.run_sql(&format!("{ends}'5 seconds'")).await;
+    let beat = bench.heartbeat(vec![(effect, 1)]).await;
+    assert!(!beat.grants[0].stop);
+    let left = "SELECT (lease_ms <= 5000)::text FROM undolog_effect_log WHERE session_id = $1";
+    assert_eq!(bench.text(left).await, "true", "the lease ends with the execution");
+    bench.run_sql(&format!("{ends}'-1 seconds'")).await;
+    assert!(bench.heartbeat(vec![(effect, 1)]).await.grants[0].stop, "its time is over");
+    bench.check().await;
+}
+
+#[tokio::test]
 async fn heartbeats_keep_grants_and_bring_an_unknown_one_back() {
     let bench = Bench::new().await;
     let effect = bench.grant(1, "pay").await;
