@@ -89,8 +89,8 @@ impl Store {
     }
 
     /// Runs one step to its end in a task of its own and answers what it decided. A caller that is
-    /// dropped while it waits for its turn leaves the queue and nothing happens; one that is dropped
-    /// later does not interrupt the step.
+    /// dropped while it waits for its turn leaves the queue and nothing happens; one that is
+    /// dropped later does not interrupt the step.
     ///
     /// # Errors
     /// The step's own.
@@ -106,7 +106,8 @@ impl Store {
         self.steps.wait().await
     }
 
-    /// Waits for a reader's turn. Readers queue beside the steps, so that neither starves the other.
+    /// Waits for a reader's turn. Readers queue beside the steps, so that neither starves the
+    /// other.
     ///
     /// # Errors
     /// The database does not answer anybody.

@@ -1,9 +1,10 @@
 //! A fair queue before the pool.
 //!
-//! The pool gives up on a caller that waits too long for a connection. That is right when the database
-//! does not answer and wrong when a thousand callers come at once and each is served in its turn. So
-//! callers queue here, first come, first served, as long as anybody is served at all. One that is
-//! dropped leaves the queue: nothing is begun for it, and only what is begun has a task.
+//! The pool gives up on a caller that waits too long for a connection. That is right when the
+//! database does not answer and wrong when a thousand callers come at once and each is served in
+//! its turn. So callers queue here, first come, first served, as long as anybody is served at all.
+//! One that is dropped leaves the queue: nothing is begun for it, and only what is begun has a
+//! task.
 
 use std::{
     sync::{

@@ -48,7 +48,7 @@ pub struct SetArgs {
     #[arg(long)]
     pub name: Option<String>,
     /// How long an approval may take.
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(i32).range(1..))]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds().range(1..))]
     pub default_approval_timeout_seconds: Option<i32>,
     /// Whether a call that nobody decided in time is approved.
     #[arg(long, value_name = "true|false")]
@@ -81,13 +81,13 @@ pub struct SetArgs {
     #[arg(long, value_parser = ["complete", "rollback", "leave"])]
     pub on_idle: Option<String>,
     /// How long such a session may be idle.
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(i32).range(60..=31_622_400))]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds().range(60..=31_622_400))]
     pub idle_session_seconds: Option<i32>,
     /// How long a session's lease rests after an approval was decided.
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(i32).range(0..=31_622_400))]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds().range(0..=31_622_400))]
     pub resume_window_seconds: Option<i32>,
     /// How long a finished session can be undone or replayed.
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(i32).range(60..=316_224_000))]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds().range(60..=316_224_000))]
     pub undo_window_seconds: Option<i32>,
     /// How long an unknown effect is waited for before its undo; `default` is its grant's lease.
     #[arg(long, value_name = "MS|default", value_parser = parse_settle_ms)]
@@ -98,6 +98,10 @@ pub struct SetArgs {
     /// Name of the secret that signs notifications; the secret itself is the workers'.
     #[arg(long, value_name = "NAME")]
     pub webhook_secret: Option<String>,
+}
+
+fn seconds() -> clap::builder::RangedI64ValueParser<i32> {
+    clap::value_parser!(i32)
 }
 
 /// A wait, or the default.

@@ -99,7 +99,11 @@ fn every_invariant_names_a_test_that_exists() {
     assert!(guards.len() > 15, "only {guards:?}");
     let mut text = String::new();
     sources(path("."), &mut text);
-    let missing: Vec<&String> =
-        guards.iter().filter(|name| !text.contains(&format!("fn {name}()"))).collect();
+    // A guard is a test of ours, or a file of the SDK's.
+    let exists = |name: &String| match name.ends_with(".py") {
+        true => path(name).is_file(),
+        false => text.contains(&format!("fn {name}()")),
+    };
+    let missing: Vec<&String> = guards.iter().filter(|name| !exists(name)).collect();
     assert!(missing.is_empty(), "no such tests: {missing:?}");
 }

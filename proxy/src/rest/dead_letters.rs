@@ -100,8 +100,8 @@ fn one(dead_letter_id: String) -> Option<v1::DeadLetterFilter> {
     })
 }
 
-/// The engine's verbs take many dead letters and say of each what became of it. A route names one, so
-/// why it was not changed is the answer.
+/// The engine's verbs take many dead letters and say of each what became of it. A route names one,
+/// so why it was not changed is the answer.
 fn settled(reply: v1::DeadLettersChanged) -> Result<Body<DeadLettersChanged>, Refused> {
     if let [change] = reply.changes.as_slice()
         && !change.changed

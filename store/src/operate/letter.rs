@@ -111,8 +111,8 @@ impl Letter {
         if !is_question || !crate::guard!("operate.unknown") {
             return Ok(());
         }
-        let why = "say whether the call happened (ResolveEffect, `undolog unknown resolve`): there is \
-                   nothing to undo before that is known";
+        let why = "say whether the call happened (ResolveEffect, `undolog unknown resolve`): there \
+                   is nothing to undo before that is known";
         Err(self.refusal(Reason::OutcomeUnknown, why).into())
     }
 

@@ -1,7 +1,8 @@
 //! Versions of tools and compensations are taken out of use, and back into it.
 //!
-//! What is out of use begins nothing new: calls of the tool are refused as if it were not registered,
-//! and no new call is bound to the compensation. What was bound before is undone all the same.
+//! What is out of use begins nothing new: calls of the tool are refused as if it were not
+//! registered, and no new call is bound to the compensation. What was bound before is undone all
+//! the same.
 
 use std::marker::PhantomData;
 

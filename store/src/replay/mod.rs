@@ -2,9 +2,9 @@
 //!
 //! A worker writes a snapshot for every fifty committed effects. Each holds the results of its own
 //! fifty and names what it takes back of the snapshots before it, so a session's snapshots together
-//! grow with its effects and not with their square. A snapshot says up to which event of the session
-//! it is true; whatever changed later is read from its row. Snapshots are a cache: without them a
-//! replay is slower and the same.
+//! grow with its effects and not with their square. A snapshot says up to which event of the
+//! session it is true; whatever changed later is read from its row. Snapshots are a cache: without
+//! them a replay is slower and the same.
 
 mod format;
 mod read;

@@ -65,7 +65,8 @@ pub struct WriteSnapshot {
 #[derive(Debug, FromRow)]
 struct Found {
     seq: i64,
-    /// `held`; `passed`: committed once, but not any more; `gone`: the same, and held by a snapshot.
+    /// `held`; `passed`: committed once, but not any more; `gone`: the same, and held by a
+    /// snapshot.
     kind: String,
     #[sqlx(flatten)]
     call: CallRow,

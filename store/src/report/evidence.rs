@@ -310,7 +310,8 @@ async fn earlier_attempt(
     row.ok_or_else(|| StepError::Refused(Refusal::new(Reason::AttemptInvalid)))
 }
 
-/// Is there a settled entry whose compensation may be run again? Read only where the answer matters.
+/// Is there a settled entry whose compensation may be run again? Read only where the answer
+/// matters.
 async fn is_repeatable(
     tx: &mut Tenant,
     session: &LockedSession,

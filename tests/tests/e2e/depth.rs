@@ -1,5 +1,5 @@
-//! What is nested as deep as the limit allows is taken, shown, decided about and undone; whatever is
-//! wrapped around it on the way. What is deeper is refused, and nothing of it is kept.
+//! What is nested as deep as the limit allows is taken, shown, decided about and undone; whatever
+//! is wrapped around it on the way. What is deeper is refused, and nothing of it is kept.
 
 use serde_json::json;
 use undolog_core::limits::JSON_DEPTH_MAX;

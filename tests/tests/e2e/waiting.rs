@@ -117,7 +117,8 @@ async fn a_crowd_waits(callers: usize) -> String {
     }
     waiting(&world, 0).await;
     format!(
-        "{watchers} watchers and {callers} callers: all wait after {all_wait:?}; {before} KiB before, \
+        "{watchers} watchers and {callers} callers: all wait after {all_wait:?}; {before} KiB \
+         before, \
          {after} KiB while they wait; {connections} connections; after the decision all calls are \
          answered in {all_answered:?}, {told} replays in {steps} steps"
     )

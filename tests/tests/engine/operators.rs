@@ -33,7 +33,8 @@ async fn a_dead_letter_of_the_largest_size_is_shown() {
              INSERT INTO undolog_undo_attempts (org_id, session_id, undo_id, rollback_id, round, \
                number, fence, worker, fn_hash, method, url, result_known, started_at, finished_at, \
                outcome, error) \
-             SELECT org_id, session_id, undo_id, uuidv7_or_random(), 1, n, 1, 'w', '\\x00', 'POST', \
+             SELECT org_id, session_id, undo_id, uuidv7_or_random(), 1, n, 1, 'w', '\\x00', \
+             'POST', \
                'https://undo.example/u', true, now(), now(), 'retryable', repeat('e', {error}) \
              FROM undolog_undo_stack, generate_series(1, 120) n",
             error = size / 64,
