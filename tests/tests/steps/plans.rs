@@ -51,7 +51,8 @@ async fn past(db: &TestDb) -> Org {
              generate_series(1, 100) i; \
          INSERT INTO undolog_notifications (org_id, session_id, kind, body, created_at, due_at, \
              state, finished_at) \
-           SELECT '{0}', s.session_id, 'approval_resolved', '{{}}', now() - i * interval '1 second', \
+           SELECT '{0}', s.session_id, 'approval_resolved', '{{}}', \
+            now() - i * interval '1 second', \
              now(), CASE WHEN i = 7 THEN 'failed' ELSE 'sent' END, now() \
            FROM undolog_sessions s, generate_series(1, 100) i; \
          SET session_replication_role = origin; ANALYZE",
