@@ -19,6 +19,9 @@ pub const GRANT_TOKEN_BYTES_MAX: usize = 128;
 pub const TEXT_BYTES_MAX: usize = 64 * 1024;
 /// Effects of one session: its positions are `int`, and a rollback of it must end some day.
 pub const EFFECTS_PER_SESSION_MAX: u32 = 100_000;
+/// What the values of one rendering add: the call's arguments, its result and a compensation's own
+/// arguments at their largest, and room to spare. More is a template that repeats them.
+pub const RENDERED_BYTES_MAX: usize = 4 * ARGS_BYTES_MAX;
 /// Calls after the first one of a compensation: the documented default is 3.
 pub const RETRIES_MAX: u32 = 100;
 /// One backoff delay: longer waits look like a hang to an operator.

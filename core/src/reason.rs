@@ -112,8 +112,7 @@ reasons! {
     ApprovalAlreadyResolved => "APPROVAL_ALREADY_RESOLVED", FailedPrecondition,
         "The approval request was already decided.";
     ArgsModified => "ARGS_MODIFIED", FailedPrecondition,
-        "An approver edited the arguments, and this caller did not say that it means the edited \
-         ones.";
+        "An approver edited the arguments, and this caller did not say that it means the edit.";
     NotGranted => "NOT_GRANTED", FailedPrecondition,
         "This call was never granted, so it has no outcome to report.";
     UndoRunning => "UNDO_RUNNING", FailedPrecondition,

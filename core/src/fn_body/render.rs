@@ -15,7 +15,7 @@ impl FnBody {
     /// The first placeholder that has no value, or whose value cannot stand where it is put.
     pub fn render(&self, context: &Context<'_>) -> Result<RenderedCall, RenderError> {
         let null_for_missing = self.on_missing_result == OnMissingResult::Null;
-        let source = Source::Call { context: *context, null_for_missing };
+        let source = Source::call(*context, null_for_missing);
         let mut body_secrets = Vec::new();
         let body = match (&self.arg_mapping, self.method) {
             (_, Method::Get) => None,
@@ -46,7 +46,7 @@ impl FnBody {
     /// # Errors
     /// The first one that cannot.
     pub fn args_placeholders_render(&self, args: &Node) -> Result<(), RenderError> {
-        self.trial(&Source::Args(args), |placeholder| matches!(placeholder, Placeholder::Args(_)))
+        self.trial(&Source::args(args), |placeholder| matches!(placeholder, Placeholder::Args(_)))
     }
 
     /// The same for every `{comp.…}`. A value that waits for a result counts as there.
@@ -54,7 +54,7 @@ impl FnBody {
     /// # Errors
     /// The first one that cannot be filled in.
     pub fn comp_placeholders_render(&self, comp: &RenderedArgs) -> Result<(), RenderError> {
-        let source = Source::Comp(&comp.args);
+        let source = Source::comp(&comp.args);
         self.trial(&source, |placeholder| matches!(placeholder, Placeholder::Comp(_)))
     }
 

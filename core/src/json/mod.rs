@@ -17,4 +17,5 @@ pub use number::Number;
 pub use parse::{JsonError, JsonErrorKind, parse_lossless, parse_strict};
 pub use serde::{from_serde, to_serde};
 pub use stored::{Stored, from_stored, show_text, shown_from, to_jsonb};
+pub(crate) use text::Joined;
 pub use text::Text;

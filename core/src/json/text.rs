@@ -58,6 +58,11 @@ impl From<&str> for Text {
 /// lower case for the other control characters, and nothing else.
 pub(crate) fn write_quoted(text: &str, out: &mut String) {
     out.push('"');
+    write_body(text, out);
+    out.push('"');
+}
+
+fn write_body(text: &str, out: &mut String) {
     for c in text.chars() {
         match c {
             '"' => out.push_str("\\\""),
@@ -74,24 +79,58 @@ pub(crate) fn write_quoted(text: &str, out: &mut String) {
             c => out.push(c),
         }
     }
-    out.push('"');
 }
 
-impl Text {
-    /// The text with another one behind it; what Unicode cannot represent stays as it was written.
-    pub(crate) fn joined(&self, other: &Self) -> Self {
-        let value = format!("{}{}", self.value, other.value);
-        if self.is_exact() && other.is_exact() {
-            return Self::new(value);
+/// A text that is put together; what Unicode cannot represent stays as it was written.
+#[derive(Debug, Default)]
+pub(crate) struct Joined {
+    value: String,
+    raw: Option<String>,
+}
+
+impl Joined {
+    /// Puts a text behind what is there.
+    pub(crate) fn push(&mut self, text: &Text) {
+        if !text.is_exact() && self.raw.is_none() {
+            let mut raw = String::new();
+            write_body(&self.value, &mut raw);
+            self.raw = Some(raw);
         }
-        let body = |text: &Self| match &text.raw {
-            Some(raw) => raw.to_string(),
-            None => {
-                let mut quoted = String::new();
-                write_quoted(&text.value, &mut quoted);
-                quoted[1..quoted.len() - 1].to_owned()
-            }
-        };
-        Self::with_raw(value, body(self) + &body(other))
+        match (&mut self.raw, &text.raw) {
+            (Some(raw), Some(theirs)) => raw.push_str(theirs),
+            (Some(raw), None) => write_body(&text.value, raw),
+            (None, _) => {}
+        }
+        self.value.push_str(&text.value);
+    }
+
+    /// The whole.
+    pub(crate) fn finish(self) -> Text {
+        match self.raw {
+            Some(raw) => Text::with_raw(self.value, raw),
+            None => Text::new(self.value),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_put_together_is_kept_as_it_was_written() {
+        let mut whole = Joined::default();
+        whole.push(&Text::new("a\"\n"));
+        whole.push(&Text::with_raw("\u{fffd}".to_owned(), "\\ud800".to_owned()));
+        whole.push(&Text::new("b\\"));
+        let mut quoted = String::new();
+        let text = whole.finish();
+        text.write_quoted(&mut quoted);
+        assert_eq!(quoted, r#""a\"\n\ud800b\\""#);
+        assert_eq!(text.as_str(), "a\"\n\u{fffd}b\\");
+        assert!(!text.is_exact());
+        let mut plain = Joined::default();
+        plain.push(&Text::new("a"));
+        assert_eq!(plain.finish(), Text::new("a"));
     }
 }

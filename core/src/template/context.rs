@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use uuid::Uuid;
 
-use super::{Placeholder, RenderError, Segment, Template};
+use super::{Budget, Placeholder, RenderError, Segment, Template};
 use crate::json::{Node, Text};
 
 /// The values of one compensation call.
@@ -24,19 +24,34 @@ pub struct Context<'a> {
     pub undo_id: Uuid,
 }
 
-/// Where a template's values come from.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Source<'a> {
-    /// A call that is about to be made.
-    Call {
-        /// Its values.
-        context: Context<'a>,
-        /// A missing result is null (`on_missing_result: null`).
-        null_for_missing: bool,
-    },
+/// Where a template's values come from, for one rendering.
+#[derive(Debug)]
+pub(crate) struct Source<'a> {
+    of: Of<'a>,
+    budget: Budget,
+}
+
+impl<'a> Source<'a> {
+    /// A call that is about to be made; `null_for_missing`: a missing result is null.
+    pub(crate) const fn call(context: Context<'a>, null_for_missing: bool) -> Self {
+        Self { of: Of::Call { context, null_for_missing }, budget: Budget::new() }
+    }
+
     /// A check at Intercept: only the arguments are known, everything else is some text.
-    Args(&'a Node),
+    pub(crate) const fn args(args: &'a Node) -> Self {
+        Self { of: Of::Args(args), budget: Budget::new() }
+    }
+
     /// A check at Intercept: only the compensation's arguments are known.
+    pub(crate) const fn comp(comp: &'a Node) -> Self {
+        Self { of: Of::Comp(comp), budget: Budget::new() }
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Of<'a> {
+    Call { context: Context<'a>, null_for_missing: bool },
+    Args(&'a Node),
     Comp(&'a Node),
 }
 
@@ -58,17 +73,17 @@ pub(crate) trait Lookup {
 impl Lookup for Source<'_> {
     fn get<'a>(&'a self, placeholder: &'a Placeholder) -> Result<Value<'a>, RenderError> {
         let missing = || placeholder.to_string();
-        let node = match (placeholder, self) {
+        let node = match (placeholder, &self.of) {
             (Placeholder::Secret(name), _) => return Ok(Value::Secret(name)),
-            (Placeholder::Args(path), Self::Call { context: Context { args, .. }, .. })
-            | (Placeholder::Args(path), Self::Args(args)) => args
+            (Placeholder::Args(path), Of::Call { context: Context { args, .. }, .. })
+            | (Placeholder::Args(path), Of::Args(args)) => args
                 .get(path.steps())
                 .ok_or_else(|| RenderError::MissingArg { placeholder: missing() })?,
-            (Placeholder::Comp(path), Self::Call { context: Context { comp, .. }, .. })
-            | (Placeholder::Comp(path), Self::Comp(comp)) => comp
+            (Placeholder::Comp(path), Of::Call { context: Context { comp, .. }, .. })
+            | (Placeholder::Comp(path), Of::Comp(comp)) => comp
                 .get(path.steps())
                 .ok_or_else(|| RenderError::MissingComp { placeholder: missing() })?,
-            (Placeholder::Result(path), Self::Call { context, null_for_missing }) => {
+            (Placeholder::Result(path), Of::Call { context, null_for_missing }) => {
                 match context.result.and_then(|result| result.get(path.steps())) {
                     Some(node) => node,
                     None if *null_for_missing => &Node::Null,
@@ -80,11 +95,12 @@ impl Lookup for Source<'_> {
                     }
                 }
             }
-            (Placeholder::SessionId, Self::Call { context, .. }) => return id(context.session_id),
-            (Placeholder::EffectId, Self::Call { context, .. }) => return id(context.effect_id),
-            (Placeholder::UndoId, Self::Call { context, .. }) => return id(context.undo_id),
-            (_, Self::Args(_) | Self::Comp(_)) => return text("x"),
+            (Placeholder::SessionId, Of::Call { context, .. }) => return id(context.session_id),
+            (Placeholder::EffectId, Of::Call { context, .. }) => return id(context.effect_id),
+            (Placeholder::UndoId, Of::Call { context, .. }) => return id(context.undo_id),
+            (_, Of::Args(_) | Of::Comp(_)) => return text("x"),
         };
+        self.budget.take(node, missing)?;
         Ok(Value::Node(Cow::Borrowed(node)))
     }
 }

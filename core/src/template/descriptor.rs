@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use super::context::as_text;
 use super::tree::join;
-use super::{Path, Placeholder, RenderError, Segment, Template};
-use crate::json::{Node, Text};
+use super::{Budget, Path, Placeholder, RenderError, Segment, Template};
+use crate::json::{Joined, Node, Text};
 
 /// A part of a string that waits for a result.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,13 +44,30 @@ impl RenderedArgs {
 /// A placeholder that does not exist in descriptors, or an argument that the call does not have.
 pub fn render_descriptor(template: &Node, call_args: &Node) -> Result<RenderedArgs, RenderError> {
     let mut pending = Pending::new();
-    let args = fill(template, call_args, "", &mut pending)?;
+    let values = Values { of: call_args, budget: Budget::new() };
+    let args = fill(template, &values, "", &mut pending)?;
     Ok(RenderedArgs { args, pending })
+}
+
+/// The call's arguments, for one rendering.
+struct Values<'a> {
+    of: &'a Node,
+    budget: Budget,
+}
+
+impl<'a> Values<'a> {
+    fn arg(&self, path: &Path) -> Result<&'a Node, RenderError> {
+        let placeholder = || Placeholder::Args(path.clone()).to_string();
+        let node = self.of.get(path.steps());
+        let node = node.ok_or_else(|| RenderError::MissingArg { placeholder: placeholder() })?;
+        self.budget.take(node, placeholder)?;
+        Ok(node)
+    }
 }
 
 fn fill(
     node: &Node,
-    call_args: &Node,
+    call_args: &Values<'_>,
     pointer: &str,
     pending: &mut Pending,
 ) -> Result<Node, RenderError> {
@@ -80,32 +97,27 @@ fn fill(
 
 fn fill_string(
     template: &Template,
-    call_args: &Node,
+    call_args: &Values<'_>,
     pointer: &str,
     pending: &mut Pending,
 ) -> Result<Node, RenderError> {
-    let arg = |path: &Path| {
-        call_args.get(path.steps()).ok_or_else(|| RenderError::MissingArg {
-            placeholder: Placeholder::Args(path.clone()).to_string(),
-        })
-    };
     if let Some(Placeholder::Args(path)) = template.alone() {
-        return arg(path).cloned();
+        return call_args.arg(path).cloned();
     }
     let mut segments = Vec::new();
     let mut lit = String::new();
-    let mut shown = Text::new("");
+    let mut shown = Joined::default();
     for segment in &template.segments {
         let piece = match segment {
             Segment::Lit(text) => Text::new(text.as_str()),
-            Segment::Put(Placeholder::Args(path)) => as_text(arg(path)?),
+            Segment::Put(Placeholder::Args(path)) => as_text(call_args.arg(path)?),
             Segment::Put(Placeholder::Result(path)) => {
                 if !lit.is_empty() {
                     segments.push(PendingSegment::Lit(std::mem::take(&mut lit)));
                 }
                 segments.push(PendingSegment::Result(path.to_string()));
                 let placeholder = Placeholder::Result(path.clone());
-                shown = shown.joined(&Text::new(placeholder.to_string()));
+                shown.push(&Text::new(placeholder.to_string()));
                 continue;
             }
             // The descriptor's dialect makes no other placeholder.
@@ -114,7 +126,7 @@ fn fill_string(
             }
         };
         lit.push_str(piece.as_str());
-        shown = shown.joined(&piece);
+        shown.push(&piece);
     }
     if !segments.is_empty() {
         if !lit.is_empty() {
@@ -122,7 +134,7 @@ fn fill_string(
         }
         pending.insert(pointer.to_owned(), segments);
     }
-    Ok(Node::String(shown))
+    Ok(Node::String(shown.finish()))
 }
 
 /// Fills the waiting strings in with the result's output, when the compensation is called. With
@@ -136,10 +148,14 @@ pub fn complete(
     result: Option<&Node>,
     null_for_missing: bool,
 ) -> Result<Node, RenderError> {
+    let budget = Budget::new();
     complete_at(args, "", pending, &|path| {
         let path = Path::from_dotted(path);
         match result.and_then(|result| result.get(path.steps())) {
-            Some(node) => Ok(node.clone()),
+            Some(node) => {
+                budget.take(node, || Placeholder::Result(path).to_string())?;
+                Ok(node.clone())
+            }
             None if null_for_missing => Ok(Node::Null),
             None => Err(RenderError::MissingResult {
                 placeholder: Placeholder::Result(path).to_string(),
@@ -163,15 +179,15 @@ fn complete_at(
             None => node.clone(),
             Some([PendingSegment::Result(path)]) => result(path)?,
             Some(segments) => {
-                let mut text = Text::new("");
+                let mut text = Joined::default();
                 for segment in segments {
                     let piece = match segment {
                         PendingSegment::Lit(lit) => Text::new(lit.as_str()),
                         PendingSegment::Result(path) => as_text(&result(path)?),
                     };
-                    text = text.joined(&piece);
+                    text.push(&piece);
                 }
-                Node::String(text)
+                Node::String(text.finish())
             }
         },
         Node::Array(items) => {

@@ -9,12 +9,14 @@
 //! placeholder (such as `{"json": 1}`) are kept as they are. Ids and `{comp.…}` are arguments of
 //! that name there, and secrets do not exist, so that no caller can reach for one.
 
+mod budget;
 mod context;
 mod descriptor;
 mod parse;
 mod tree;
 pub(crate) mod url;
 
+use crate::limits::RENDERED_BYTES_MAX;
 use std::fmt;
 
 pub use context::Context;
@@ -24,6 +26,7 @@ pub use descriptor::{
 };
 pub use tree::TreeTemplate;
 
+pub(crate) use budget::Budget;
 pub(crate) use context::{Lookup, Source, Value};
 
 /// Which placeholders exist in a template.
@@ -202,6 +205,12 @@ pub enum RenderError {
     HeaderValue {
         /// The header's name.
         header: String,
+    },
+    /// A value that would make the whole too large.
+    #[error("with {placeholder} this would become larger than {} bytes", RENDERED_BYTES_MAX)]
+    TooLarge {
+        /// The placeholder.
+        placeholder: String,
     },
     /// A placeholder that does not exist in a descriptor.
     #[error(transparent)]

@@ -3,7 +3,7 @@
 use super::context::as_text;
 use super::{Lookup, Placeholder, RenderError, Segment, Source, Template, TemplateError, Value};
 use crate::fn_body::Piece;
-use crate::json::{Node, Text};
+use crate::json::{Joined, Node, Text};
 
 /// A JSON value whose strings are templates. Keys are never templates.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -110,7 +110,7 @@ fn render_string(
     {
         return Ok(node.into_owned());
     }
-    let mut text = Text::new("");
+    let mut text = Joined::default();
     let mut pieces = Vec::new();
     let mut has_secret = false;
     for segment in &template.segments {
@@ -120,17 +120,17 @@ fn render_string(
                 Value::Node(node) => as_text(&node),
                 Value::Secret(name) => {
                     has_secret = true;
-                    text = text.joined(&Text::new(placeholder.to_string()));
+                    text.push(&Text::new(placeholder.to_string()));
                     pieces.push(Piece::Secret(name.to_owned()));
                     continue;
                 }
             },
         };
-        text = text.joined(&piece);
+        text.push(&piece);
         pieces.push(Piece::Text(piece.as_str().to_owned()));
     }
     if has_secret {
         secrets.push((pointer.to_owned(), pieces));
     }
-    Ok(Node::String(text))
+    Ok(Node::String(text.finish()))
 }

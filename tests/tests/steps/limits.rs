@@ -52,6 +52,24 @@ async fn retries_and_backoff_have_an_end() {
 }
 
 #[tokio::test]
+async fn a_compensation_repeats_no_argument_without_end() {
+    let bench = Bench::new().await;
+    let long = "x".repeat(limits::ARGS_BYTES_MAX / 2);
+    let with = |step, times: usize| {
+        let mut input = bench.input(step, "pay", &json!({"n": long}));
+        input.compensation = Some(DescriptorInput {
+            fn_name: "undo_pay".into(),
+            args: json!({"v": "{n}".repeat(times)}).to_string().into_bytes(),
+            ..DescriptorInput::default()
+        });
+        bench.send(input)
+    };
+    refused(with(1, 1_000_000).await, Reason::CompensationUnusable);
+    assert_eq!(bench.count("undolog_effect_log").await, 0);
+    executed(&with(1, 1).await.expect("it fits"));
+}
+
+#[tokio::test]
 async fn a_session_has_room_for_so_many_effects() {
     let bench = Bench::new().await;
     bench.begin().await;
