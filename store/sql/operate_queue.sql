@@ -1,9 +1,10 @@
 -- The numbers of an organisation's queue.
--- Promise: one moment by the database's clock; a rollback is due or running, never both.
+-- Promise: one moment by the database's clock; a live rollback is due, running or waiting, one of
+-- them.
 -- Lock: none. Index: idx_undolog_rollbacks_due, idx_undolog_sessions_state,
 -- idx_undolog_dead_letters_open, idx_undolog_effect_log_uncertain, idx_undolog_approval_org_state,
 -- idx_undolog_notifications_due.
-SELECT r.due, COALESCE(r.oldest_due_age_ms, 0)::bigint AS oldest_due_age_ms, r.running,
+SELECT r.due, COALESCE(r.oldest_due_age_ms, 0)::bigint AS oldest_due_age_ms, r.running, r.waiting,
   (SELECT count(*) FROM undolog_sessions s
     WHERE s.org_id = $1 AND s.state = 'halted' AND s.settled_at IS NULL) AS halted,
   (SELECT count(*) FROM undolog_dead_letters d
@@ -25,7 +26,8 @@ FROM (
   SELECT count(*) FILTER (WHERE NOT is_held AND due_at <= t) AS due,
     extract(epoch FROM max(t - due_at) FILTER (WHERE NOT is_held AND due_at <= t)) * 1000
       AS oldest_due_age_ms,
-    count(*) FILTER (WHERE is_held) AS running
+    count(*) FILTER (WHERE is_held) AS running,
+    count(*) FILTER (WHERE NOT is_held AND due_at > t) AS waiting
   FROM (
     SELECT due_at, now.t, COALESCE(lease_expires_at > now.t, false) AS is_held
     FROM undolog_rollbacks, (SELECT clock_timestamp() AS t OFFSET 0) AS now

@@ -62,6 +62,8 @@ pub struct QueueStatus {
     pub oldest_due_age_ms: i64,
     /// Rollbacks that a worker holds.
     pub running: i64,
+    /// Rollbacks whose time has not come: for a pause, a breaker, a retry, a call under way.
+    pub waiting: i64,
     /// Halted sessions that nobody has settled.
     pub halted: i64,
     /// Open dead letters of sessions that nobody has settled.
@@ -91,6 +93,7 @@ struct Counts {
     due: i64,
     oldest_due_age_ms: i64,
     running: i64,
+    waiting: i64,
     halted: i64,
     dead_letters_open: i64,
     unknown: i64,
@@ -150,6 +153,7 @@ async fn read(tx: &mut Tenant, org_id: Uuid, token: &str) -> Result<QueueStatus,
         due: counts.due,
         oldest_due_age_ms: counts.oldest_due_age_ms,
         running: counts.running,
+        waiting: counts.waiting,
         halted: counts.halted,
         dead_letters_open: counts.dead_letters_open,
         unknown: counts.unknown,

@@ -30,6 +30,7 @@ fn shown(status: QueueStatus) -> v1::QueueStatus {
         due: many(status.due),
         oldest_due_age_ms: many(status.oldest_due_age_ms),
         running: many(status.running),
+        waiting: many(status.waiting),
         halted: many(status.halted),
         dead_letters_open: many(status.dead_letters_open),
         unknown: many(status.unknown),

@@ -164,6 +164,7 @@ shown! {
         due: u64,
         oldest_due_age_ms: u64,
         running: u64,
+        waiting: u64,
         halted: u64,
         dead_letters_open: u64,
         unknown: u64,
