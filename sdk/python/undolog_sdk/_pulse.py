@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,6 +11,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
+from ._fork import watch
 from .errors import UndoLogError
 
 logger = logging.getLogger("undolog_sdk")
@@ -114,10 +114,22 @@ class Pulse:
         self._send = send
         self.interval = interval
         self._beats: dict[str, _Beat] = {}
+        self._inherited: dict[str, _Beat] = {}
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
-        self._pid = 0
+        watch(self)
+
+    def after_fork(self) -> None:
+        """A child has no thread yet. Its parent's sessions become its own when it works in them.
+
+        Otherwise an idle child would keep alive what its parent has left behind.
+        """
+        self._inherited = {**self._inherited, **self._beats}
+        self._beats = {}
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+        self._thread = None
 
     def open(
         self, org_id: str, session_id: str, lease_seconds: int, on_stop: Callable[[str], None]
@@ -135,6 +147,7 @@ class Pulse:
     def close(self, session_id: str) -> None:
         """Lets a session go; its running calls go on being renewed."""
         with self._lock:
+            self._inherited.pop(session_id, None)
             beat = self._beats.get(session_id)
             if beat is not None:
                 beat.is_open = False
@@ -149,7 +162,7 @@ class Pulse:
             if not beat.grants:
                 beat.due = min(beat.due, time.monotonic() + self.interval)
             beat.grants[grant.effect_id] = grant
-        if self._thread is None or self._pid != os.getpid():
+        if self._thread is None:
             self._start()
         elif not self._wake.is_set():
             self._wake.set()
@@ -166,15 +179,16 @@ class Pulse:
     def _beat(self, org_id: str, session_id: str) -> _Beat:
         beat = self._beats.get(session_id)
         if beat is None:
-            beat = _Beat(org_id, time.monotonic() + self.interval)
+            beat = self._inherited.pop(session_id, None) or _Beat(org_id, 0.0)
+            # The calls that ran at the fork are the parent's.
+            beat.grants = {}
+            beat.due = time.monotonic() + self.interval
             self._beats[session_id] = beat
         return beat
 
     def _start(self) -> None:
         with self._lock:
-            # A fork leaves the thread behind.
-            if self._thread is None or self._pid != os.getpid():
-                self._pid = os.getpid()
+            if self._thread is None:
                 self._thread = threading.Thread(
                     target=self._run, name="undolog-heartbeat", daemon=True
                 )

@@ -6,7 +6,6 @@ import atexit
 import heapq
 import itertools
 import logging
-import os
 import threading
 import time
 import weakref
@@ -14,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ._flow import Flow, Wire, drive_sync
+from ._fork import watch
 from .errors import UndoLogError
 
 logger = logging.getLogger("undolog_sdk")
@@ -45,8 +45,15 @@ class Reporter:
         self._number = itertools.count()
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
-        self._pid = 0
         _ALL.add(self)
+        watch(self)
+
+    def after_fork(self) -> None:
+        """A child has no thread yet, and what waits is its parent's to deliver."""
+        self._heap = []
+        self._open = {}
+        self._changed = threading.Condition()
+        self._thread = None
 
     def put(self, session_id: str, what: str, flow: Callable[[], Flow[Any]]) -> None:
         """Takes over a report."""
@@ -54,8 +61,7 @@ class Reporter:
             self._open[session_id] = self._open.get(session_id, 0) + 1
             report = _Report(session_id, what, flow)
             heapq.heappush(self._heap, (time.monotonic(), next(self._number), report))
-            if self._thread is None or self._pid != os.getpid():
-                self._pid = os.getpid()
+            if self._thread is None:
                 self._thread = threading.Thread(
                     target=self._run, name="undolog-reports", daemon=True
                 )
@@ -118,8 +124,6 @@ def _last_reports() -> None:
     """A process that ends gives its last reports a moment; after that the leases decide."""
     deadline = time.monotonic() + EXIT_SECONDS
     for reporter in list(_ALL):
-        if reporter._pid != os.getpid():
-            continue
         if not reporter.flush(None, max(0.0, deadline - time.monotonic())):
             left = ", ".join(sorted(report.what for _, _, report in list(reporter._heap)))
             logger.error("the process ends with reports that were not delivered: %s", left)

@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 
 from ._flow import Flow, Pause, Send
+from ._fork import watch
 from .errors import RateLimitedError, UnavailableError, from_request_error, from_response
 
 TIMEOUT_SECONDS = 30.0
@@ -22,11 +23,17 @@ RETRY_AFTER_MAX = 5.0
 # Our own: an agent may have seeded the shared one, and reports are retried on other threads.
 _jitter = random.Random()
 
+# A parent's connections in a forked process. They are never closed there, nor collected: an event
+# loop's share their registrations with the parent's, and a pool's lock may be held for ever.
+_inherited: list[Any] = []
+
 
 class HttpWire:
     """Sends with the caller's own HTTP clients, or with clients made on first use.
 
-    An `httpx.AsyncClient` belongs to one event loop, so each loop gets its own.
+    An `httpx.AsyncClient` belongs to one event loop, so each loop gets its own. A forked process
+    makes its own as well: on a shared connection each would read the other's answers. Clients
+    that were given are the caller's, also after a fork.
     """
 
     def __init__(
@@ -49,6 +56,15 @@ class HttpWire:
         self._prefix_sync = ""
         if sync_http_client is not None and not sync_http_client.base_url.host:
             self._prefix_sync = self.base_url
+        watch(self)
+
+    def after_fork(self) -> None:
+        """A child begins without connections, and leaves its parent's alone."""
+        _inherited.extend((self._made, list(self._made.values()), self._made_sync))
+        self._made = weakref.WeakKeyDictionary()
+        self._made_sync = None
+        self._lock = threading.Lock()
+        _jitter.seed()
 
     async def send_async(self, ask: Send) -> httpx.Response:
         client = self._given or self._for_loop(asyncio.get_running_loop())

@@ -13,8 +13,10 @@ from urllib.parse import quote
 import httpx
 
 from ._flow import Flow, drive_async, drive_sync
+from ._fork import watch
 from ._pulse import Pulse
 from ._reporter import Reporter
+from ._text import plain
 from ._wire import HttpWire, exchange
 from .tier import CompensationDescriptor
 
@@ -316,6 +318,8 @@ class UndoLogClient:
     ) -> Flow[None]:
         if self._is_reported(effect_id):
             return
+        if isinstance(result, dict) and isinstance(result.get("error"), str):
+            result = {**result, "error": plain(result["error"])}
         body = {"session_id": session_id, "result": result, "attempt": attempt}
         path = f"/effects/{_part(effect_id)}/commit"
         headers = self._headers(org_id, session_id)
@@ -327,7 +331,12 @@ class UndoLogClient:
     ) -> Flow[None]:
         if self._is_reported(effect_id):
             return
-        body = {"session_id": session_id, "error": error, "effect": effect, "attempt": attempt}
+        body = {
+            "session_id": session_id,
+            "error": plain(error),
+            "effect": effect,
+            "attempt": attempt,
+        }
         path = f"/effects/{_part(effect_id)}/fail"
         headers = self._headers(org_id, session_id)
         yield from exchange("PUT", path, body, headers, again=attempt > 0)
@@ -344,7 +353,7 @@ class UndoLogClient:
         body: dict[str, Any] = {}
         for name, value in (("actor", actor), ("note", note), ("approved_args", approved_args)):
             if value is not None:
-                body[name] = value
+                body[name] = plain(value) if isinstance(value, str) else value
         path = f"/approvals/{_part(approval_id)}/{verb}"
         return (yield from exchange("POST", path, body, self._headers(org_id), again=False))
 
@@ -370,6 +379,8 @@ class UndoLogClient:
     ) -> Flow[dict[str, Any]]:
         path = f"/sessions/{_part(session_id)}/{verb}"
         headers = self._headers(org_id, session_id)
+        # All texts here are free ones: reasons, and a savepoint's name.
+        body = {k: plain(v) if isinstance(v, str) else v for k, v in body.items()}
         return (yield from exchange("POST", path, body, headers, again=again))
 
     def _begin(self, org_id: str, session_id: str, body: dict[str, Any]) -> Flow[dict[str, Any]]:
@@ -500,6 +511,17 @@ def descriptor_body(descriptor: CompensationDescriptor) -> dict[str, Any]:
 
 _default: UndoLogClient | None = None
 _default_lock = threading.Lock()
+
+
+class _DefaultLock:
+    def after_fork(self) -> None:
+        """Another thread of the parent may have held it."""
+        global _default_lock
+        _default_lock = threading.Lock()
+
+
+_default_fork = _DefaultLock()
+watch(_default_fork)
 
 
 def default_client() -> UndoLogClient:

@@ -12,11 +12,14 @@ from typing import Any, ParamSpec, Protocol, TypeVar, overload
 from ._flow import Flow, Invoke, Pause, drive_async, drive_sync
 from ._outcome import NOT_APPLIED, effect_of
 from ._pulse import Grant
+from ._text import error_text
 from ._tool import Approval, Bound, Options, ToolSpec
 from ._wire import dumps
 from .client import InterceptOptions, InterceptResponse, UndoLogClient
 from .codec import encode
 from .errors import (
+    InvalidCallError,
+    LimitError,
     NotRegisteredError,
     RateLimitedError,
     ResultEncodingError,
@@ -33,6 +36,8 @@ __all__ = ["AwaitingApprovalError", "undolog_tool"]
 logger = logging.getLogger("undolog_sdk")
 
 WAIT_MS = 20_000
+# What the service stores of a result. Much more it would not even read to its end.
+RESULT_BYTES_MAX = 4 * 1024 * 1024
 
 P = ParamSpec("P")
 R = TypeVar("R", covariant=True)
@@ -372,11 +377,12 @@ class _Report:
         self._grant = grant
 
     def committed(self, value: Any, duration_ms: int) -> Flow[None]:
+        """The call is done, whatever becomes of its result: it must never run again."""
         fault: ResultEncodingError | None = None
-        try:
-            output = encode(value, "result")
-            dumps(output)
-        except (TypeError, ValueError, RecursionError) as error:
+        output: Any = None
+
+        def drop(error: Exception) -> None:
+            nonlocal fault, output
             kind = type(value).__qualname__
             fault = ResultEncodingError(
                 f"{self._spec.name} returned a {kind}, which cannot be stored ({error}); the call "
@@ -384,20 +390,39 @@ class _Report:
             )
             fault.__cause__ = error
             output = None
-        result = {"success": True, "output": output, "error": None, "duration_ms": duration_ms}
+
+        try:
+            made = encode(value, "result")
+            if len(dumps(made)) > RESULT_BYTES_MAX:
+                raise ValueError(f"its JSON is larger than {RESULT_BYTES_MAX} bytes")
+            output = made
+        except (TypeError, ValueError, RecursionError) as error:
+            drop(error)
         grant, session = self._grant, self._session
 
-        def flow() -> Flow[None]:
+        def commit() -> Flow[None]:
+            result = {"success": True, "output": output, "error": None, "duration_ms": duration_ms}
             return self._client._commit(
                 session.org_id, session.session_id, grant.effect_id, result, grant.attempt
             )
+
+        def flow() -> Flow[None]:
+            try:
+                yield from commit()
+            except (InvalidCallError, LimitError) as refused:
+                if fault is not None:
+                    raise
+                # The service's word on what it can store: too deep, half of a surrogate pair, …
+                drop(refused)
+                logger.warning("effect %s: %s", grant.effect_id, fault)
+                yield from commit()
 
         yield from self._send(flow, "committed")
         if fault is not None:
             raise fault
 
     def failed(self, error: BaseException, effect: str) -> Flow[None]:
-        text = (f"{type(error).__name__}: {error}")[:4000]
+        text = error_text(error)
         grant, session = self._grant, self._session
 
         def flow() -> Flow[None]:

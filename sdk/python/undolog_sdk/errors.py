@@ -35,7 +35,10 @@ class NotApplied(Exception):
 
 
 class ResultEncodingError(TypeError):
-    """A tool returned what has no JSON form. The call is recorded as done, without its result."""
+    """A tool returned what cannot be stored: it has no JSON form, or is too large or too deep.
+
+    The call is recorded as done, without its result, and does not run again.
+    """
 
 
 class UndoLogError(Exception):
