@@ -46,7 +46,7 @@ async def search(name: str) -> list[str]:
 
 @undolog_tool(
     tier=ToolTier.COMPENSABLE,
-    compensation=CompensationDescriptor.new("delete_user", {"id": "{result.id}"}),
+    compensation=CompensationDescriptor.new("agent_delete_user", {"id": "{result.id}"}),
 )
 async def create_user(email: str) -> dict[str, str]:
     user_id = str(uuid.uuid4())
@@ -65,7 +65,7 @@ async def main() -> None:
     threading.Thread(target=service.serve_forever, daemon=True).start()
     async with UndoLogClient() as client:
         await client.register_compensation(
-            "delete_user",
+            "agent_delete_user",
             org_id=ORG,
             fn_body={
                 "kind": "http",

@@ -24,7 +24,7 @@ from undolog_sdk import (
 )
 
 ORG = os.environ.get("UNDOLOG_ORG", "dev")
-DELETE = CompensationDescriptor.new("delete_user", {"id": "{result.id}"})
+DELETE = CompensationDescriptor.new("concurrent_delete_user", {"id": "{result.id}"})
 crm = Crm()
 
 
@@ -56,7 +56,7 @@ async def main() -> None:
     threading.Thread(target=crm.serve_forever, daemon=True).start()
     async with UndoLogClient() as client:
         await client.register_compensation(
-            "delete_user",
+            "concurrent_delete_user",
             org_id=ORG,
             fn_body={
                 "kind": "http",

@@ -21,6 +21,7 @@ from undolog_sdk import (
     InvalidCallError,
     NotApplied,
     NotRegisteredError,
+    OpenEffectsError,
     OutcomeUnknownError,
     ResultEncodingError,
     SessionOverError,
@@ -319,6 +320,90 @@ async def test_a_result_without_json_is_undone_with_the_session(real, undolog_or
             await create_user("ann")
     assert await s.wait_settled() == "compensated"
     assert users.rows == {}
+
+
+def nested(depth):
+    value = 1
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize("made", [nested(200), "x" * (4 << 20)])
+async def test_a_result_that_is_refused_is_recorded_without(real, undolog_org, users, made):
+    ran = []
+
+    @undolog_tool(
+        tier=ToolTier.COMPENSABLE,
+        compensation=CompensationDescriptor.new("delete_user", {"id": "{key}", "email": "{key}"}),
+    )
+    async def create_user(key: str) -> object:
+        ran.append(key)
+        users.rows[key] = key
+        return made
+
+    s = UndoLogSession(undolog_org, client=real)
+    with pytest.raises(ResultEncodingError):
+        await create_user("ann", _session=s)
+    assert await states(real, undolog_org, s) == [("create_user", "committed")]
+    again = UndoLogSession(undolog_org, s.session_id, client=real)
+    assert await create_user("ann", _session=again) is None
+    assert ran == ["ann"]
+    await s.rollback(wait=True)
+    assert users.rows == {}
+
+
+@pytest.mark.parametrize("said", ["half \ud800 a pair", "a\0b", "\udc80" * 100_000])
+async def test_a_failure_is_recorded_whatever_it_says(real, undolog_org, users, create, said):
+    with pytest.raises(RuntimeError):
+        async with UndoLogSession(undolog_org, client=real) as s:
+            await create("ann")
+            raise RuntimeError(said)
+    assert await s.wait_settled() == "compensated"
+
+    @undolog_tool(tier=ToolTier.COMPENSABLE, compensation=DELETE)
+    async def create_user(email: str):
+        raise ValueError(said)
+
+    with pytest.raises(ValueError):
+        async with UndoLogSession(undolog_org, client=real) as s:
+            await create_user("bob")
+    assert await s.wait_settled() == "compensated"
+    assert await states(real, undolog_org, s) == [("create_user", "failed")]
+
+
+async def cut_short(session, create_user):
+    with pytest.raises(asyncio.TimeoutError):
+        await asyncio.wait_for(create_user("bob", _session=session), 0.5)
+
+
+@pytest.fixture
+def slow(users):
+    @undolog_tool(tier=ToolTier.COMPENSABLE, compensation=DELETE, name="create_slowly")
+    async def create_slowly(email: str) -> dict:
+        await asyncio.sleep(60)
+        return {"id": users.add(email)}
+
+    return create_slowly
+
+
+async def test_a_call_that_is_cut_short_keeps_its_session_open(real, undolog_org, create, slow):
+    with pytest.raises(OpenEffectsError):
+        async with UndoLogSession(undolog_org, client=real) as s:
+            await create("ann")
+            await cut_short(s, slow)
+    assert (await states(real, undolog_org, s))[1] == ("create_slowly", "unknown")
+    assert await s.wait_settled() == "active"
+
+
+async def test_a_time_out_that_leaves_the_block_rolls_back(real, undolog_org, create, slow):
+    with pytest.raises(asyncio.TimeoutError):
+        async with UndoLogSession(undolog_org, client=real) as s:
+            await create("ann")
+            await asyncio.wait_for(slow("bob"), 0.5)
+    # It takes until the lease of the call is over, because that may take effect until then.
+    shown = await real.get_session(s.session_id, org_id=undolog_org)
+    assert shown["session"]["state"] == "compensating"
 
 
 async def test_two_hundred_calls_at_once_and_their_replay(real, undolog_org, users, create):
