@@ -144,7 +144,7 @@ reasons! {
     AttemptInvalid => "ATTEMPT_INVALID", InvalidArgument,
         "The effect has no such attempt.";
     LimitExceeded => "LIMIT_EXCEEDED", ResourceExhausted,
-        "The request is larger than a limit allows.";
+        "The request, or what it asks for, is larger than a limit allows.";
     RateLimited => "RATE_LIMITED", ResourceExhausted,
         "This key sends requests faster than it may.";
     InvalidArgument => "INVALID_ARGUMENT", InvalidArgument,

@@ -6,7 +6,7 @@
 WITH asked AS (
   SELECT a.effect_id, a.n FROM unnest($4::uuid[]) WITH ORDINALITY AS a (effect_id, n)
 ), page AS (
-  SELECT a.n, e.effect_id, e.attempt, e.step_index, e.step_key, e.tool_name, e.tool_version,
+  SELECT a.n, e.effect_id, e.attempt, e.position, e.step_index, e.step_key, e.tool_name, e.tool_version,
     e.call_signature::text AS call_signature, e.result_snapshot::text AS result_text,
     e.result_snapshot_raw AS result_raw, e.duration_ms
   FROM asked a
@@ -18,7 +18,7 @@ WITH asked AS (
     sum(COALESCE(octet_length(result_raw), octet_length(result_text), 0)) OVER (ORDER BY n) AS bytes
   FROM page
 )
-SELECT n, effect_id, attempt, step_index, step_key, tool_name, tool_version, call_signature,
+SELECT n, effect_id, attempt, position, step_index, step_key, tool_name, tool_version, call_signature,
   result_text, result_raw, duration_ms, matched
 FROM sized
 WHERE place = 1 OR bytes <= $7

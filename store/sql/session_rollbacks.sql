@@ -3,7 +3,7 @@
 -- Promise: only rows of the organisation; matched counts the rows before the cut by bytes.
 -- Lock: none. Index: idx_undolog_rollbacks_session.
 WITH page AS (
-  SELECT rollback_id, kind, state, from_position, requested_by, reason, created_at, due_at,
+  SELECT rollback_id, kind, state, from_position, requested_by, reason, reason_raw, created_at, due_at,
     finished_at, residue_count, unverified_count
   FROM undolog_rollbacks
   WHERE org_id = $1 AND session_id = $2

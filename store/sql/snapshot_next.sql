@@ -26,12 +26,12 @@ WITH known AS MATERIALIZED (
       WHERE s.session_id = $2 AND s.org_id = $3 AND v.subject_id = ANY (s.effect_ids))
 )
 SELECT n.seq, CASE WHEN e.state = 'committed' THEN 'held' ELSE 'passed' END AS kind,
-  e.effect_id, e.attempt, e.step_index, e.step_key, e.tool_name, e.tool_version,
+  e.effect_id, e.attempt, e.position, e.step_index, e.step_key, e.tool_name, e.tool_version,
   e.call_signature::text AS call_signature, e.result_snapshot::text AS result_text,
   e.result_snapshot_raw AS result_raw, e.duration_ms
 FROM entered n
 JOIN undolog_effect_log e ON e.effect_id = n.effect_id AND e.org_id = $3 AND e.session_id = $2
   AND e.executed_at >= $4 AND e.executed_at < now() + interval '1 day'
 UNION ALL
-SELECT seq, 'gone', effect_id, 0, 0, NULL, '', '', '', NULL, NULL, NULL FROM gone
+SELECT seq, 'gone', effect_id, 0, 0, 0, NULL, '', '', '', NULL, NULL, NULL FROM gone
 ORDER BY seq

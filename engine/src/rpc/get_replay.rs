@@ -7,7 +7,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tonic::Status;
 use undolog_core::reason::{Reason, Refusal};
 use undolog_proto::v1;
-use undolog_store::replay::{Replay, Replayed};
+use undolog_store::replay::{OpenCall, Replay, Replayed};
 
 use crate::{
     call::{Call, Engine},
@@ -32,7 +32,7 @@ pub(super) async fn run(
     // What is refused is refused before the stream begins.
     let opening = async move { Replay::open(&store, &call.caller, session_id).await };
     let replay = engine.read(opening).await?;
-    let reader = Reader { engine: Arc::clone(engine), replay, _place: place };
+    let reader = Reader { engine: Arc::clone(engine), replay, is_first: true, _place: place };
     Ok(Box::pin(stream::try_unfold(reader, next)))
 }
 
@@ -40,11 +40,21 @@ pub(super) async fn run(
 struct Reader {
     engine: Arc<Engine>,
     replay: Replay,
+    is_first: bool,
     _place: OwnedSemaphorePermit,
 }
 
 async fn next(reader: Reader) -> Result<Option<(v1::ReplayPart, Reader)>, Status> {
-    let Reader { engine, mut replay, _place } = reader;
+    let Reader { engine, mut replay, is_first, _place } = reader;
+    let open = replay.next_open();
+    if is_first || !open.is_empty() {
+        let part = v1::ReplayPart {
+            open: open.into_iter().map(open_call).collect(),
+            next_step_index: count(replay.next_step_index()),
+            ..v1::ReplayPart::default()
+        };
+        return Ok(Some((part, Reader { engine, replay, is_first: false, _place })));
+    }
     let store = engine.store.clone();
     let reading = async move {
         let calls = replay.next(&store).await?;
@@ -54,8 +64,20 @@ async fn next(reader: Reader) -> Result<Option<(v1::ReplayPart, Reader)>, Status
     if calls.is_empty() {
         return Ok(None);
     }
-    let part = v1::ReplayPart { calls: calls.into_iter().map(shown).collect() };
-    Ok(Some((part, Reader { engine, replay, _place })))
+    let calls = calls.into_iter().map(shown).collect();
+    let part = v1::ReplayPart { calls, ..v1::ReplayPart::default() };
+    Ok(Some((part, Reader { engine, replay, is_first, _place })))
+}
+
+fn open_call(call: OpenCall) -> v1::OpenCall {
+    v1::OpenCall {
+        effect_id: call.effect_id.to_string(),
+        step_index: count(call.step_index),
+        step_key: call.step_key.unwrap_or_default(),
+        tool_name: call.tool_name,
+        call_signature: call.call_signature,
+        state: call.state,
+    }
 }
 
 fn shown(call: Replayed) -> v1::ReplayedCall {
@@ -67,6 +89,7 @@ fn shown(call: Replayed) -> v1::ReplayedCall {
         tool_name: call.tool_name,
         tool_version: call.tool_version,
         call_signature: call.call_signature,
+        position: count(call.position),
         result: Some(v1::ToolResult {
             success: true,
             output: call.output,

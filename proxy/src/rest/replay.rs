@@ -29,10 +29,39 @@ const UNREAD_FOR: Duration = Duration::from_secs(30);
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Replay {
     session_id: String,
+    /// The first step that nobody has used.
+    next_step_index: u32,
+    /// Calls without a result that must not run as other ones: each one's own step answers what it
+    /// is.
+    open: Vec<Open>,
     /// Committed calls, in the order in which they were committed.
     effects: Vec<Replayed>,
     /// The list is whole. A list that broke off ends before this.
     complete: bool,
+}
+
+/// A call that waits, runs, was rejected, or may have happened.
+#[derive(Debug, Serialize, ToSchema)]
+struct Open {
+    effect_id: String,
+    step_index: u32,
+    step_key: Option<String>,
+    tool_name: String,
+    call_signature: String,
+    state: String,
+}
+
+impl From<v1::OpenCall> for Open {
+    fn from(call: v1::OpenCall) -> Self {
+        Self {
+            effect_id: call.effect_id,
+            step_index: call.step_index,
+            step_key: Option::wire(call.step_key),
+            tool_name: call.tool_name,
+            call_signature: call.call_signature,
+            state: call.state,
+        }
+    }
 }
 
 /// One committed call.
@@ -45,6 +74,8 @@ struct Replayed {
     tool_name: String,
     tool_version: String,
     attempt: u32,
+    /// A rollback to this position undoes the call.
+    position: u32,
     result: ToolResult,
 }
 
@@ -58,6 +89,7 @@ impl From<v1::ReplayedCall> for Replayed {
             tool_name: call.tool_name,
             tool_version: call.tool_version,
             attempt: call.attempt,
+            position: call.position,
             result: call.result.unwrap_or_default().into(),
         }
     }
@@ -94,9 +126,7 @@ async fn send(
     mut parts: Streaming<v1::ReplayPart>,
     sender: mpsc::Sender<io::Result<Bytes>>,
 ) {
-    let mut text =
-        format!("{{\"session_id\":{},\"effects\":[", serde_json::Value::from(session_id));
-    let mut is_first = true;
+    let mut writer = Writer::new(session_id);
     loop {
         let part = tokio::select! {
             () = proxy.stop.cancelled() => return break_off(&sender, "the proxy stops").await,
@@ -111,22 +141,67 @@ async fn send(
             }
         };
         let is_last = part.is_none();
-        for call in part.map(|part| part.calls).unwrap_or_default() {
-            let Ok(shown) = serde_json::to_string(&Replayed::from(call)) else {
-                return break_off(&sender, "a result cannot be shown").await;
-            };
-            if !std::mem::take(&mut is_first) {
-                text.push(',');
-            }
-            text.push_str(&shown);
-        }
-        if is_last {
-            text.push_str("],\"complete\":true}");
-        }
-        let bytes = Bytes::from(std::mem::take(&mut text));
-        if sender.send_timeout(Ok(bytes), UNREAD_FOR).await.is_err() || is_last {
+        let written = match part {
+            Some(part) => writer.part(part),
+            None => Ok(writer.end()),
+        };
+        let Ok(text) = written else {
+            return break_off(&sender, "a result cannot be shown").await;
+        };
+        if sender.send_timeout(Ok(Bytes::from(text)), UNREAD_FOR).await.is_err() || is_last {
             return;
         }
+    }
+}
+
+/// Writes the answer's one object while its parts come: what is open, then what was committed.
+struct Writer {
+    head: Option<String>,
+    in_effects: bool,
+    comma: &'static str,
+}
+
+impl Writer {
+    fn new(session_id: String) -> Self {
+        let head = format!("{{\"session_id\":{}", serde_json::Value::from(session_id));
+        Self { head: Some(head), in_effects: false, comma: "" }
+    }
+
+    fn part(&mut self, part: v1::ReplayPart) -> serde_json::Result<String> {
+        let mut text = String::new();
+        if let Some(head) = self.head.take() {
+            text = format!("{head},\"next_step_index\":{},\"open\":[", part.next_step_index);
+        }
+        for call in part.open {
+            self.item(&mut text, &Open::from(call))?;
+        }
+        if !part.calls.is_empty() {
+            self.begin_effects(&mut text);
+        }
+        for call in part.calls {
+            self.item(&mut text, &Replayed::from(call))?;
+        }
+        Ok(text)
+    }
+
+    fn end(&mut self) -> String {
+        let mut text = String::new();
+        self.begin_effects(&mut text);
+        text.push_str("],\"complete\":true}");
+        text
+    }
+
+    fn begin_effects(&mut self, text: &mut String) {
+        if !std::mem::replace(&mut self.in_effects, true) {
+            text.push_str("],\"effects\":[");
+            self.comma = "";
+        }
+    }
+
+    fn item(&mut self, text: &mut String, item: &impl Serialize) -> serde_json::Result<()> {
+        text.push_str(std::mem::replace(&mut self.comma, ","));
+        text.push_str(&serde_json::to_string(item)?);
+        Ok(())
     }
 }
 

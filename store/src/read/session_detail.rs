@@ -13,6 +13,8 @@ use super::{
         UndoShown, UndoView,
     },
 };
+use undolog_core::json::shown_from;
+
 use crate::{error::StepError, pool::Store, session, step::Caller, tenant::Tenant};
 
 /// Arguments that an undo stack shows: with all else, ordinary answers stay below gRPC's own 4 MiB.
@@ -141,7 +143,13 @@ async fn rollbacks(
         .fetch_all(tx.conn())
         .await?;
     let matched = rows.first().map_or(0, |row| row.matched);
-    let views = rows.into_iter().map(|row| row.rollback).collect();
+    let views = rows
+        .into_iter()
+        .map(|row| RollbackView {
+            reason: shown_from(&row.rollback.reason, row.reason_raw.as_deref()),
+            ..row.rollback
+        })
+        .collect();
     Page::cut("rollbacks", views, limit(), matched, |view: &RollbackView| {
         (session_id, (view.created_at.timestamp_micros(), view.rollback_id))
     })

@@ -205,6 +205,7 @@ pub struct RollbackView {
 pub(super) struct RollbackShown {
     #[sqlx(flatten)]
     pub(super) rollback: RollbackView,
+    pub(super) reason_raw: Option<Vec<u8>>,
     pub(super) matched: i64,
 }
 

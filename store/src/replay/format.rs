@@ -23,6 +23,7 @@ struct Contents {
 pub(super) struct Held {
     pub(super) effect_id: Uuid,
     pub(super) attempt: i32,
+    pub(super) position: i32,
     pub(super) step_index: i32,
     pub(super) step_key: Option<String>,
     pub(super) tool_name: String,
@@ -41,6 +42,7 @@ impl From<Replayed> for Held {
         Self {
             effect_id: call.effect_id,
             attempt: call.attempt,
+            position: call.position,
             step_index: call.step_index,
             step_key: call.step_key,
             tool_name: call.tool_name,
@@ -59,6 +61,7 @@ impl Held {
             output: self.output?.into_bytes(),
             effect_id: self.effect_id,
             attempt: self.attempt,
+            position: self.position,
             step_index: self.step_index,
             step_key: self.step_key,
             tool_name: self.tool_name,
@@ -91,6 +94,7 @@ mod tests {
         Replayed {
             effect_id: Uuid::now_v7(),
             attempt: 2,
+            position: 7,
             step_index: i32::MAX,
             step_key: Some("call_\u{fb33}".to_owned()),
             tool_name: "charge".to_owned(),

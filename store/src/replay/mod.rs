@@ -10,7 +10,7 @@ mod format;
 mod read;
 mod write;
 
-pub use read::Replay;
+pub use read::{OpenCall, Replay};
 pub use write::{WriteSnapshot, Written};
 
 pub(crate) use write::enqueue;
@@ -26,6 +26,8 @@ use crate::{error::StepError, payload};
 pub struct Replayed {
     pub effect_id: Uuid,
     pub attempt: i32,
+    /// Its place in the order of grants: a rollback to it undoes this call.
+    pub position: i32,
     pub step_index: i32,
     pub step_key: Option<String>,
     pub tool_name: String,
@@ -41,6 +43,7 @@ pub struct Replayed {
 struct CallRow {
     effect_id: Uuid,
     attempt: i32,
+    position: Option<i32>,
     step_index: i32,
     step_key: Option<String>,
     tool_name: String,
@@ -58,6 +61,7 @@ impl CallRow {
             output: payload::text(text, self.result_raw.as_deref())?,
             effect_id: self.effect_id,
             attempt: self.attempt,
+            position: self.position.unwrap_or_default(),
             step_index: self.step_index,
             step_key: self.step_key,
             tool_name: self.tool_name,

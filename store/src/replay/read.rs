@@ -26,6 +26,8 @@ use crate::{
     tenant::Tenant,
 };
 
+/// Calls without a result that are told at once: a few hundred bytes each.
+const OPEN_MAX: usize = 2_000;
 /// Rows that are asked for at once.
 const ROWS_MAX: usize = 500;
 
@@ -40,6 +42,20 @@ pub struct Replay {
     changed: HashSet<Uuid>,
     /// Effects whose results are still to be read from their rows.
     rows: VecDeque<Uuid>,
+    /// Calls without a result that are not told yet.
+    open: Vec<OpenCall>,
+}
+
+/// A call that has no result to be replayed and must not run as another one.
+#[derive(Debug, Clone, PartialEq, Eq, FromRow)]
+#[expect(missing_docs, reason = "the fields are those of the wire's OpenCall")]
+pub struct OpenCall {
+    pub effect_id: Uuid,
+    pub step_index: i32,
+    pub step_key: Option<String>,
+    pub tool_name: String,
+    pub call_signature: String,
+    pub state: String,
 }
 
 #[derive(Debug, Clone, FromRow)]
@@ -50,6 +66,7 @@ struct SessionRow {
     started_at: DateTime<Utc>,
     state: String,
     is_sealed: bool,
+    max_step: i32,
 }
 
 #[derive(Debug, FromRow)]
@@ -76,7 +93,7 @@ impl Replay {
         let mut tx = Tenant::begin(store, caller.org_id).await?;
         let row: Option<SessionRow> = sqlx::query_as(
             "SELECT session_id, org_id, session_month, started_at, state::text AS state, \
-             sealed_at IS NOT NULL AS is_sealed FROM undolog_sessions \
+             sealed_at IS NOT NULL AS is_sealed, max_step FROM undolog_sessions \
              WHERE org_id = $1 AND session_id = $2 AND ($3::text IS NULL OR principal = $3)",
         )
         .bind(caller.org_id)
@@ -100,13 +117,31 @@ impl Replay {
             .bind(seq)
             .fetch_all(tx.conn())
             .await?;
+        let open: Vec<OpenCall> = sqlx::query_as(include_str!("../../sql/replay_open.sql"))
+            .bind(caller.org_id)
+            .bind(session_id)
+            .bind(session.started_at)
+            .fetch_all(tx.conn())
+            .await?;
         tx.commit().await?;
         let mut changed = HashSet::new();
         if !snapshots.is_empty() && crate::guard!("replay.invalidated") {
             changed.extend(&rows);
             changed.extend(snapshots.iter().flat_map(|snapshot| &snapshot.invalidated));
         }
-        Ok(Self { session, snapshots: snapshots.into(), changed, rows: rows.into() })
+        Ok(Self { session, snapshots: snapshots.into(), changed, rows: rows.into(), open })
+    }
+
+    /// The first step that nobody has used.
+    #[must_use]
+    pub fn next_step_index(&self) -> i32 {
+        self.session.max_step.saturating_add(1)
+    }
+
+    /// The next calls without a result, some at a time; none: all were told.
+    pub fn next_open(&mut self) -> Vec<OpenCall> {
+        let some = self.open.len().min(OPEN_MAX);
+        self.open.drain(..some).collect()
     }
 
     /// The next results; none: the replay is whole.

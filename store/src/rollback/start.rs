@@ -1,9 +1,12 @@
 //! The start of a rollback: one transaction with whatever caused it.
 
 use serde_json::json;
-use undolog_core::state::{
-    ApprovalEvent, ApprovalState, EffectEvent, RollbackEvent, RollbackState, SessionEvent,
-    SessionState, Subject,
+use undolog_core::{
+    json::show_text,
+    state::{
+        ApprovalEvent, ApprovalState, EffectEvent, RollbackEvent, RollbackState, SessionEvent,
+        SessionState, Subject,
+    },
 };
 use uuid::Uuid;
 
@@ -145,6 +148,7 @@ async fn widen(
 
 async fn insert(tx: &mut Tenant, rollback: &RollbackRow) -> Result<(), StepError> {
     let org_id = tx.org_id();
+    let (reason, reason_raw) = show_text(&rollback.reason);
     sqlx::query(include_str!("../../sql/rollback_insert.sql"))
         .bind(rollback.rollback_id)
         .bind(org_id)
@@ -154,10 +158,11 @@ async fn insert(tx: &mut Tenant, rollback: &RollbackRow) -> Result<(), StepError
         .bind(rollback.from_position)
         .bind(&rollback.cause)
         .bind(&rollback.requested_by)
-        .bind(&rollback.reason)
+        .bind(reason)
         .bind(rollback.allow_residue)
         .bind(rollback.created_at)
         .bind(rollback.due_at)
+        .bind(reason_raw)
         .execute(tx.conn())
         .await?;
     Ok(())
