@@ -140,7 +140,14 @@ class Fake:
         session = self.sessions.setdefault(parts[0], {"state": "active"})
         verb = parts[1] if len(parts) > 1 else ""
         if verb == "replay":
-            return 200, {"session_id": parts[0], "effects": self.stored(parts[0]), "complete": True}
+            return 200, {
+                "session_id": parts[0],
+                "next_step_index": 1
+                + max([s or 0 for i, s, _ in self.calls if i == parts[0]] or [0]),
+                "open": [],
+                "effects": self.stored(parts[0]),
+                "complete": True,
+            }
         if verb == "heartbeat":
             grants = [{**g, "stop": self.stop} for g in body["grants"]]
             return 200, {"state": session["state"], "stop": self.stop, "grants": grants}

@@ -1,6 +1,7 @@
 """Against a real `undolog dev`: proxy, engine, worker and Postgres. Skipped without the program."""
 
 import asyncio
+import contextlib
 import json
 import threading
 import uuid
@@ -451,6 +452,63 @@ async def test_a_long_run_is_resumed_in_one_answer(real, undolog_org, users, cre
     path = f"/sessions/{s.session_id}"
     assert asked == [("POST", "/sessions"), ("GET", f"{path}/replay"), ("POST", f"{path}/complete")]
     assert len(users.rows) == 130
+
+
+async def test_a_resumed_run_runs_nothing_twice_in_whatever_order(real, undolog_org, users, create):
+    """Half of the concurrent calls are done, and come in another order in the next run."""
+    names = [f"user{n}" for n in range(12)]
+    with pytest.raises(KeyboardInterrupt):
+        async with UndoLogSession(undolog_org, client=real, on_exception="leave") as s:
+            done = await asyncio.gather(*[create(name) for name in names[3:9]])
+            raise KeyboardInterrupt
+    async with UndoLogSession(undolog_org, s.session_id, client=real, resume=True):
+        made = await asyncio.gather(*[create(name) for name in names])
+    assert made[3:9] == done
+    assert sorted(users.rows.values()) == sorted(names)
+
+
+async def test_a_block_that_was_begun_in_an_earlier_run_is_undone_whole(
+    real, undolog_org, users, create
+):
+    with pytest.raises(KeyboardInterrupt):
+        async with UndoLogSession(undolog_org, client=real, on_exception="leave") as s:
+            await create("before")
+            await s.savepoint().__aenter__()
+            await create("inside")
+            raise KeyboardInterrupt
+    async with UndoLogSession(undolog_org, s.session_id, client=real, resume=True) as again:
+        await create("before")
+        with pytest.raises(ValueError, match="gives up"):
+            async with again.savepoint():
+                async with again.savepoint():
+                    await create("inside")
+                await create("more")
+                raise ValueError("gives up")
+        assert sorted(users.rows.values()) == ["before"]
+        await create("after")
+    assert sorted(users.rows.values()) == ["after", "before"]
+
+
+async def test_a_run_is_resumed_after_a_block_of_it_was_undone(real, undolog_org, users, create):
+    async def agent(session, *, dies):
+        await create("first")
+        with contextlib.suppress(ValueError):
+            async with session.savepoint():
+                await create("second")
+                raise ValueError("gives up")
+        await create("third")
+        if dies:
+            raise KeyboardInterrupt
+        await create("fourth")
+
+    with pytest.raises(KeyboardInterrupt):
+        async with UndoLogSession(undolog_org, client=real, on_exception="leave") as s:
+            await agent(s, dies=True)
+    before = dict(users.rows)
+    async with UndoLogSession(undolog_org, s.session_id, client=real, resume=True) as again:
+        await agent(again, dies=False)
+    assert sorted(users.rows.values()) == ["first", "fourth", "third"]
+    assert before.items() <= users.rows.items(), "a call that was done ran again"
 
 
 async def test_an_undo_restores(real, undolog_org, users, create):

@@ -70,6 +70,7 @@ class OpenCall:
     step_index: int
     grant_token: str
     awaits: bool = False
+    is_placed: bool = False
 
 
 @dataclass(eq=False)
@@ -260,9 +261,18 @@ class UndoLogSession:
     def _result_of(
         self, tool: str, canonical: str, step_key: str | None, call: OpenCall
     ) -> Stored | None:
-        if self._stored is None:
+        if self._stored is None or call.is_placed:
             return None
-        return self._stored.find(self.session_id, tool, canonical, step_key, call.step_index)
+        found = self._stored.find(self.session_id, tool, canonical, step_key, call.step_index)
+        call.is_placed = True
+        if isinstance(found, int):
+            call.step_index = found
+            return None
+        savepoint = _savepoint.get()
+        while savepoint is not None:
+            savepoint._covers(found.position)
+            savepoint = savepoint._outer
+        return found
 
     def _tool_failed(self, error: str) -> Flow[None]:
         """The documented policy: a failed tool fails the session. A savepoint rolls back first."""
@@ -398,7 +408,8 @@ class UndoLogSession:
             # Undone steps are spent.
             self._step_index = max(self._step_index, result.next_step_index - 1)
             self._open.clear()
-            self._stored = None
+        if self._stored is not None:
+            self._stored.undone(result.next_step_index, to_savepoint, to_step)
         if wait:
             yield from self._settled(timeout)
         return result
@@ -468,6 +479,11 @@ class Savepoint:
         self._outer = _savepoint.get()
         self._token = _savepoint.set(self)
         return self
+
+    def _covers(self, position: int) -> None:
+        """A call of the block was replayed, which stands below where this run's block began."""
+        if self.position is not None and position:
+            self.position = min(self.position, position)
 
     def _left(self) -> None:
         if self._token is not None:

@@ -118,3 +118,32 @@ async fn a_nul_in_an_endpoints_error_wedges_nothing() {
     assert_eq!(kept, 1, "the answer's bytes are not kept");
     world.rollback_check(agent.session).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_nul_in_a_reason_fails_and_rolls_back_all_the_same() {
+    use undolog_proto::v1::{FailSessionRequest, RollbackRequest};
+    let world = World::start().await;
+    world.tool(ToolSpec::compensable("charge")).await;
+    let mut failed = world.agent().await;
+    failed.call("charge", &json!({"n": 1})).await;
+    let reason = "gave\u{0}up".to_owned();
+    let request = FailSessionRequest {
+        session_id: failed.session.to_string(),
+        reason: reason.clone(),
+        rollback: true,
+        ..FailSessionRequest::default()
+    };
+    failed.client.sessions().fail_session(request).await.unwrap();
+    let mut rolled_back = world.agent().await;
+    rolled_back.call("charge", &json!({"n": 2})).await;
+    let request = RollbackRequest {
+        session_id: rolled_back.session.to_string(),
+        reason: reason.clone(),
+        ..RollbackRequest::default()
+    };
+    rolled_back.client.sessions().rollback(request).await.unwrap();
+    for agent in [failed, rolled_back] {
+        let shown = agent.wait_state("compensated", SOON).await;
+        assert_eq!(shown.rollbacks[0].reason, reason, "the reason is kept as it was given");
+    }
+}

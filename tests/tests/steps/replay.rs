@@ -366,6 +366,40 @@ async fn a_replay_is_refused_where_a_call_would_be() {
     refused(read(&run.bench.store, &run.bench).await, Reason::SessionCompensated);
 }
 
+#[tokio::test]
+async fn a_replay_tells_which_calls_must_not_run_as_others() {
+    let mut run = Run::new().await;
+    run.bench.begin().await;
+    run.bench.continue_on_failure().await;
+    run.commit(2).await;
+    run.undo_from(2).await;
+    let mut expected = Vec::new();
+    run.bench.grant(4, "pay").await;
+    expected.push((4, "executing"));
+    let failed = run.bench.grant(5, "pay").await;
+    run.bench.fail(failed, FailedEffect::NotApplied).await.expect("fail");
+    let failed = run.bench.grant(6, "pay").await;
+    run.bench.fail(failed, FailedEffect::MaybeApplied).await.expect("fail");
+    expected.push((6, "failed"));
+    let failed = run.bench.grant(7, "pay").await;
+    run.bench.fail(failed, FailedEffect::Unknown).await.expect("fail");
+    expected.push((7, "unknown"));
+    run.bench.ask(8, "wipe").await.expect("asked");
+    expected.push((8, "pending"));
+    let mut replay = Replay::open(&run.bench.store, &run.bench.agent(), run.bench.session)
+        .await
+        .expect("a replay");
+    assert_eq!(replay.next_step_index(), 9);
+    let open: Vec<_> =
+        replay.next_open().into_iter().map(|call| (call.step_index, call.state)).collect();
+    let expected: Vec<_> = expected.into_iter().map(|(step, s)| (step, s.to_owned())).collect();
+    assert_eq!(open, expected, "no committed, undone or cleanly failed one is among them");
+    assert_eq!(replay.next_open(), []);
+    let calls = run.replay().await;
+    assert_eq!(calls.iter().map(|c| (c.step_index, c.position)).collect::<Vec<_>>(), [(1, 1)]);
+    run.bench.check().await;
+}
+
 #[test]
 fn what_left_the_committed_state_never_comes_back() {
     // Snapshots rest on it: an effect is in at most one of them.
