@@ -131,6 +131,9 @@ fn shown(error: &RenderError) -> String {
         RenderError::Template(undolog_core::template::TemplateError::Unknown { name }) => {
             format!("unknown_placeholder {{{name}}}")
         }
+        RenderError::Template(undolog_core::template::TemplateError::Shape { .. }) => {
+            "stray_brace".to_owned()
+        }
         other => format!("{other:?}"),
     }
 }

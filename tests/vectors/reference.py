@@ -333,11 +333,18 @@ def look_up(value, path):
     return value
 
 
+def without_braces(text):
+    """Text between placeholders: a brace there is a placeholder that was meant and missed."""
+    if "{" in text or "}" in text:
+        raise NoRender("stray_brace")
+    return text
+
+
 def parts(text):
     """A descriptor string as literals and (source, path) pairs."""
     found, at, lit = [], 0, ""
     for match in PART.finditer(text):
-        lit += text[at : match.start()]
+        lit += without_braces(text[at : match.start()])
         at = match.end()
         if match.group() in ("{{", "}}"):
             lit += match.group()[0]
@@ -354,7 +361,7 @@ def parts(text):
             found.append(lit)
             lit = ""
         found.append((head, path))
-    lit += text[at:]
+    lit += without_braces(text[at:])
     if lit or not found:
         found.append(lit)
     return found

@@ -3,11 +3,10 @@
 //! A template is parsed once into segments and values are put between them, so that an inserted
 //! value is never scanned for placeholders again. `{{` and `}}` stand for the braces themselves.
 //!
-//! There are two dialects. In a registered `fn_body` every `{…}` must be a placeholder that exists,
-//! since a typo there should be refused at registration. In a descriptor's args, which callers
-//! write, a bare `{x}` means `{args.x}`, and braces around anything that has not the shape of a
-//! placeholder (such as `{"json": 1}`) are kept as they are. Ids and `{comp.…}` are arguments of
-//! that name there, and secrets do not exist, so that no caller can reach for one.
+//! There are two dialects. Every `{…}` must be a placeholder that exists, since a typo that was
+//! taken as text would undo something else, or nothing, and look like success. In a descriptor's
+//! args, which callers write, a bare `{x}` means `{args.x}`, ids and `{comp.…}` are arguments of
+//! that name, and secrets do not exist, so that no caller can reach for one.
 
 mod budget;
 mod context;

@@ -23,10 +23,8 @@ pub(super) fn parse(text: &str, dialect: Dialect) -> Result<Template, TemplateEr
             }
             segments.push(Segment::Put(placeholder));
             rest = after;
-        } else if dialect == Dialect::Descriptor {
-            lit.push_str(&rest[..1]);
-            rest = &rest[1..];
         } else {
+            // Also in a descriptor: taken as text, a slip of the pen would undo something else.
             let found = rest.chars().take(32).collect();
             return Err(TemplateError::Shape { found });
         }

@@ -447,3 +447,25 @@ async def test_an_emptied_registry_is_told_again(fake, session):
     fake.fail_next("/mcp", (404, "TOOL_NOT_REGISTERED"))
     assert await send(2, _session=session) == 2
     assert len(fake.of("/tools/send")) == 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{result.id",
+        "{}",
+        "{ result.id }",
+        "{result[id]}",
+        "{result.id!r}",
+        "{result.id}}",
+        "{email",
+        "x}",
+    ],
+)
+def test_a_misspelt_placeholder_is_refused_when_the_tool_is_made(text):
+    with pytest.raises(ValueError, match="brace"):
+
+        @undolog_tool(
+            tier=ToolTier.COMPENSABLE, compensation=CompensationDescriptor.new("x", {"id": text})
+        )
+        def send(email: str) -> dict: ...

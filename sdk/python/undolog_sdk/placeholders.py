@@ -17,6 +17,12 @@ _PART = re.compile(
 def check_placeholders(template: Any, names: frozenset[str], *, takes_any: bool) -> None:
     """Raises `ValueError` for a placeholder that no call of the tool could fill in."""
     for text in _strings(template):
+        rest = _PART.sub("", text)
+        if "{" in rest or "}" in rest:
+            raise ValueError(
+                f"{text!r} holds a brace that belongs to no placeholder: write {{{{ and }}}} for "
+                "the braces themselves"
+            )
         for part in _PART.finditer(text):
             if part["secret"]:
                 raise ValueError(

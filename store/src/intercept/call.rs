@@ -109,6 +109,11 @@ impl Intercept {
         executor.or(self.input.grant_token.as_deref()).filter(|token| !token.is_empty())
     }
 
+    /// A proxy asks, which makes the call itself where the tool has an endpoint.
+    pub(super) fn is_of_executor(&self) -> bool {
+        self.input.executor_token.as_deref().is_some_and(|token| !token.is_empty())
+    }
+
     /// What the call is.
     pub fn input(&self) -> &InterceptInput {
         &self.input

@@ -66,7 +66,9 @@ impl Intercept {
         if effect.position.is_none() {
             effect.position = Some(session.next_position());
         }
-        let lease_ms = tool.grant_lease_ms.unwrap_or(if self.input.heartbeats {
+        // A proxy renews the grant of a call that it makes by itself.
+        let heartbeats = self.input.heartbeats || (tool.has_upstream && self.is_of_executor());
+        let lease_ms = tool.grant_lease_ms.unwrap_or(if heartbeats {
             limits::GRANT_LEASE_HEARTBEATS_MS as i64
         } else {
             limits::GRANT_LEASE_MS as i64

@@ -224,7 +224,7 @@ impl Intercept {
         tool: Option<&ToolBundle>,
     ) -> Result<InterceptReply, StepError> {
         if let InterceptReply::Execute { upstream: place, .. } = &mut reply
-            && self.input.executor_token.as_deref().is_some_and(|token| !token.is_empty())
+            && self.is_of_executor()
             && let Some(endpoint) = tool.and_then(|tool| tool.upstream.as_deref())
         {
             let endpoint = payload::text(endpoint, None)?;
