@@ -465,7 +465,5 @@ async def test_an_emptied_registry_is_told_again(fake, session):
 def test_a_misspelt_placeholder_is_refused_when_the_tool_is_made(text):
     with pytest.raises(ValueError, match="brace"):
 
-        @undolog_tool(
-            tier=ToolTier.COMPENSABLE, compensation=CompensationDescriptor.new("x", {"id": text})
-        )
+        @undolog_tool(tier=COMP, compensation=CompensationDescriptor.new("x", {"id": text}))
         def send(email: str) -> dict: ...
