@@ -467,3 +467,17 @@ def test_a_misspelt_placeholder_is_refused_when_the_tool_is_made(text):
 
         @undolog_tool(tier=COMP, compensation=CompensationDescriptor.new("x", {"id": text}))
         def send(email: str) -> dict: ...
+
+
+async def test_a_coroutine_that_was_not_run_is_no_result(fake, session):
+    async def inner() -> int:
+        return 1
+
+    @undolog_tool(tier=COMP, compensation=UNDO)
+    def send(n: int) -> int:
+        return inner()
+
+    with pytest.raises(TypeError, match="async function"):
+        await asyncio.to_thread(session.bind(send), 1)
+    [effect] = fake.effects.values()
+    assert effect["state"] == "failed"

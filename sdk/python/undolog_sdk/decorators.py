@@ -344,6 +344,12 @@ def _run(
     began = time.perf_counter()
     try:
         value = yield _body(spec, bound, grant)
+        if inspect.iscoroutine(value):
+            # Nobody would ever run it, and the call would be recorded as done.
+            value.close()
+            raise TypeError(
+                f"{spec.name} returned a coroutine that was not run: make it an async function"
+            )
     except BaseException as error:
         client._pulse.remove(session.session_id, grant)
         yield from report.failed(error, effect_of(error))
