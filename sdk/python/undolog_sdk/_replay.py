@@ -57,6 +57,10 @@ class StoredResults:
         if step_key:
             self._by_key[(stored.tool_name, step_key)] = stored
 
+    def after_fork(self) -> None:
+        """In a forked process nobody holds the parent's lock any more."""
+        self._lock = threading.Lock()
+
     def add_open(self, call: Open) -> None:
         """Takes one call without a result."""
         self._open[call.signature] = call

@@ -16,7 +16,9 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Literal, TypeVar
 
 from ._flow import Blocking, Flow, Pause, drive_async, drive_sync
+from ._fork import watch
 from ._replay import Stored, StoredResults, read_stored
+from ._text import error_text
 from .client import UndoLogClient, default_client
 from .errors import (
     NotFoundError,
@@ -118,6 +120,13 @@ class UndoLogSession:
         self._begun = False
         self._over: str | None = None
         self._token: contextvars.Token[UndoLogSession | None] | None = None
+        watch(self)
+
+    def after_fork(self) -> None:
+        """In a forked process nobody holds the parent's lock any more."""
+        self._lock = threading.Lock()
+        if self._stored is not None:
+            self._stored.after_fork()
 
     # ------------------------------------------------------------------ the documented part
 
@@ -523,5 +532,4 @@ def _leaves_open(error: BaseException) -> bool:
 
 
 def _reason(error: BaseException) -> str:
-    text = str(error)
-    return (f"{type(error).__name__}: {text}" if text else type(error).__name__)[:2000]
+    return error_text(error)[:2000]
