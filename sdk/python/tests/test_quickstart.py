@@ -3,9 +3,11 @@
 import contextlib
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import threading
 from pathlib import Path
 
@@ -76,15 +78,16 @@ class Terminal:
 
 
 @pytest.fixture
-def terminals(undolog_dev, tmp_path):
+def terminals(undolog_dev):
     """Two of them. Other ports than the documented ones, so that nothing is in the way."""
-    # The private Postgres runs as another user when we are root.
-    for folder in (tmp_path, tmp_path.parent, tmp_path.parent.parent):
-        folder.chmod(0o755)
+    # The private Postgres runs as another user when we are root, and another run of pytest shuts
+    # the folders that pytest makes.
+    folder = Path(tempfile.mkdtemp(prefix="undolog-quickstart-"))
+    folder.chmod(0o755)
     grpc, http, proxy = free_port(), free_port(), free_port()
     env = {
         **os.environ,
-        "UNDOLOG_DATA_DIR": str(tmp_path / "data"),
+        "UNDOLOG_DATA_DIR": str(folder / "data"),
         "UNDOLOG_DEV_PORT": str(grpc),
         "UNDOLOG_DEV_HTTP_PORT": str(http),
         "UNDOLOG_DEV_PROXY_PORT": str(proxy),
@@ -96,6 +99,7 @@ def terminals(undolog_dev, tmp_path):
     yield first, second, env["UNDOLOG_PROXY_URL"]
     second.end()
     first.end()
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def is_ready(url):
