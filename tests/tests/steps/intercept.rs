@@ -218,3 +218,22 @@ async fn an_unknown_tool_is_refused_or_irreversible_but_never_safe() {
     awaiting(&bench.ask(1, "typo").await.expect("a human decides"));
     bench.check().await;
 }
+
+#[tokio::test]
+async fn a_grant_of_a_call_that_a_proxy_makes_ends_soon_after_the_proxy() {
+    let bench = Bench::new().await;
+    bench
+        .tool("ship", undolog_core::Tier::Compensable, |tool| {
+            tool.compensation_ref = "undo_pay".into();
+            tool.upstream = br#"{"method":"POST","endpoint":"https://ship.example/do"}"#.to_vec();
+        })
+        .await;
+    for (step, token, lease_ms) in [(1, Some("proxy-1"), "60000"), (2, None, "900000")] {
+        let mut input = bench.input(step, "ship", &json!({}));
+        input.executor_token = token.map(Into::into);
+        executed(&bench.send(input).await.expect("a grant"));
+        let lease = "SELECT lease_ms::text FROM undolog_effect_log WHERE session_id = $1 \
+                     ORDER BY step_index DESC LIMIT 1";
+        assert_eq!(bench.text(lease).await, lease_ms, "with {token:?}");
+    }
+}
