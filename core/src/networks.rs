@@ -1,4 +1,4 @@
-//! Networks that an operator names: whose word about addresses is believed.
+//! Networks that an operator names: whose word about addresses is believed, what may be reached.
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
@@ -34,7 +34,15 @@ impl FromStr for Network {
 }
 
 impl Network {
-    fn contains(self, address: IpAddr) -> bool {
+    /// This machine.
+    pub const LOOPBACK: [Self; 2] = [
+        Self { first: IpAddr::V4(Ipv4Addr::new(127, 0, 0, 0)), prefix: 8 },
+        Self { first: IpAddr::V6(Ipv6Addr::LOCALHOST), prefix: 128 },
+    ];
+
+    /// Whether an address lies in it; an IPv4 address is not looked for behind an IPv6 one.
+    #[must_use]
+    pub fn contains(self, address: IpAddr) -> bool {
         match (self.first, address) {
             (IpAddr::V4(first), IpAddr::V4(address)) => {
                 let differing = first.to_bits() ^ address.to_bits();
@@ -63,10 +71,7 @@ impl Networks {
     /// This machine, for development.
     #[must_use]
     pub fn loopback() -> Self {
-        Self(vec![
-            Network { first: IpAddr::V4(Ipv4Addr::new(127, 0, 0, 0)), prefix: 8 },
-            Network { first: IpAddr::V6(Ipv6Addr::LOCALHOST), prefix: 128 },
-        ])
+        Self(Network::LOOPBACK.to_vec())
     }
 
     /// Whether an address lies in one of them; an IPv4 address written as IPv6 is itself.

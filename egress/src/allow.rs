@@ -1,9 +1,8 @@
 //! What an operator allows beyond public addresses: networks, and single services by host and port.
 
-use std::{
-    net::{IpAddr, Ipv4Addr, Ipv6Addr},
-    str::FromStr,
-};
+use std::{net::IpAddr, str::FromStr};
+
+use undolog_core::networks::Network;
 
 use super::address::canonical;
 
@@ -11,12 +10,7 @@ use super::address::canonical;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Allowed {
     /// Every address of a network: `10.1.0.0/16`, `fd00::/8`, `127.0.0.1`.
-    Net {
-        /// First address.
-        net: IpAddr,
-        /// Length of the common prefix.
-        prefix: u8,
-    },
+    Net(Network),
     /// One service, at whatever address its name resolves to: `billing.internal:8080`.
     Service {
         /// Host as URLs name it, in lower case; an IPv6 literal without its brackets.
@@ -37,13 +31,8 @@ impl FromStr for Allowed {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let wrong = || AllowedError(text.to_owned());
         let text_trimmed = text.trim();
-        if let Ok(address) = text_trimmed.parse::<IpAddr>() {
-            return Ok(Self::Net { net: address, prefix: bits(address) });
-        }
-        if let Some((net, prefix)) = text_trimmed.split_once('/') {
-            let net: IpAddr = net.parse().map_err(|_| wrong())?;
-            let prefix: u8 = prefix.parse().map_err(|_| wrong())?;
-            return if prefix <= bits(net) { Ok(Self::Net { net, prefix }) } else { Err(wrong()) };
+        if let Ok(network) = text_trimmed.parse() {
+            return Ok(Self::Net(network));
         }
         let (host, port) = text_trimmed.rsplit_once(':').ok_or_else(wrong)?;
         let port = port.parse().map_err(|_| wrong())?;
@@ -53,13 +42,6 @@ impl FromStr for Allowed {
             return Err(wrong());
         }
         Ok(Self::Service { host, port })
-    }
-}
-
-const fn bits(address: IpAddr) -> u8 {
-    match address {
-        IpAddr::V4(_) => 32,
-        IpAddr::V6(_) => 128,
     }
 }
 
@@ -77,25 +59,15 @@ impl AllowList {
     /// Loopback only: what `undolog dev`, `undolog demo` and tests add.
     #[must_use]
     pub fn loopback() -> Vec<Allowed> {
-        vec![
-            Allowed::Net { net: IpAddr::V4(Ipv4Addr::new(127, 0, 0, 0)), prefix: 8 },
-            Allowed::Net { net: IpAddr::V6(Ipv6Addr::LOCALHOST), prefix: 128 },
-        ]
+        Network::LOOPBACK.map(Allowed::Net).to_vec()
     }
 
     /// Whether an address lies in an allowed network.
     pub(crate) fn has_address(&self, address: IpAddr) -> bool {
         let address = canonical(address);
-        self.0.iter().any(|entry| match (entry, address) {
-            (Allowed::Net { net: IpAddr::V4(net), prefix }, IpAddr::V4(a)) => {
-                let shift = 32 - u32::from(*prefix);
-                (net.to_bits() ^ a.to_bits()).checked_shr(shift).unwrap_or(0) == 0
-            }
-            (Allowed::Net { net: IpAddr::V6(net), prefix }, IpAddr::V6(a)) => {
-                let shift = 128 - u32::from(*prefix);
-                (net.to_bits() ^ a.to_bits()).checked_shr(shift).unwrap_or(0) == 0
-            }
-            _ => false,
+        self.0.iter().any(|entry| match entry {
+            Allowed::Net(network) => network.contains(address),
+            Allowed::Service { .. } => false,
         })
     }
 
@@ -104,13 +76,15 @@ impl AllowList {
         let host = host.trim_start_matches('[').trim_end_matches(']');
         self.0.iter().any(|entry| match entry {
             Allowed::Service { host: h, port: p } => *p == port && h.eq_ignore_ascii_case(host),
-            Allowed::Net { .. } => false,
+            Allowed::Net(_) => false,
         })
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::*;
 
     #[test]

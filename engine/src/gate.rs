@@ -180,10 +180,8 @@ impl Keeper {
                 return Err(status::of_refusal(&refusal));
             }
         }
-        let permit = Arc::clone(&self.in_flight).try_acquire_owned().map_err(|_| {
-            let full = "this engine works on as many requests as it may";
-            status::of_refusal(&Refusal::because(Reason::Unavailable, full))
-        })?;
+        let full = "this engine works on as many requests as it may";
+        let permit = status::place(&self.in_flight, full)?;
         Ok((presented, permit))
     }
 

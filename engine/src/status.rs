@@ -3,8 +3,9 @@
 //! A refusal tells its reason, ids and, where it helps, when to ask again. A fault of ours tells an
 //! id to look for in the log, and nothing of what happened inside.
 
-use std::{collections::HashMap, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
 use undolog_core::reason::{self, ERROR_DOMAIN, Reason, Refusal};
@@ -27,6 +28,16 @@ pub(crate) fn of_refusal(refusal: &Refusal) -> Status {
 /// The status of a reason in its own words.
 pub(crate) fn of_reason(reason: Reason) -> Status {
     of_refusal(&Refusal::new(reason))
+}
+
+/// One of a bounded number of places; `full` says what there are too many of just now.
+pub(crate) fn place(
+    places: &Arc<Semaphore>,
+    full: &'static str,
+) -> Result<OwnedSemaphorePermit, Status> {
+    Arc::clone(places)
+        .try_acquire_owned()
+        .map_err(|_| of_refusal(&Refusal::because(Reason::Unavailable, full)))
 }
 
 /// The status of a step that did not answer. Faults are logged here, once.

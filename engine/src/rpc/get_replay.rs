@@ -5,7 +5,6 @@ use std::{pin::Pin, sync::Arc};
 use futures::{Stream, stream};
 use tokio::sync::OwnedSemaphorePermit;
 use tonic::Status;
-use undolog_core::reason::{Reason, Refusal};
 use undolog_proto::v1;
 use undolog_store::replay::{OpenCall, Replay, Replayed};
 
@@ -24,10 +23,7 @@ pub(super) async fn run(
     call: Call<v1::GetReplayRequest>,
 ) -> Result<Parts, Status> {
     let session_id = uuid("session_id", &call.message.session_id)?;
-    let place = Arc::clone(&engine.replays).try_acquire_owned().map_err(|_| {
-        let full = "this engine serves as many replays as it may";
-        status::of_refusal(&Refusal::because(Reason::Unavailable, full))
-    })?;
+    let place = status::place(&engine.replays, "this engine serves as many replays as it may")?;
     let store = engine.store.clone();
     // What is refused is refused before the stream begins.
     let opening = async move { Replay::open(&store, &call.caller, session_id).await };

@@ -13,7 +13,6 @@ use tokio::{
     time::Instant,
 };
 use tonic::Status;
-use undolog_core::reason::{Reason, Refusal};
 use undolog_proto::v1;
 use undolog_store::{
     Store,
@@ -62,10 +61,8 @@ pub(super) async fn run(
         cursor: request.cursor,
         from_now: request.from_now,
     };
-    let place = Arc::clone(&engine.streams).try_acquire_owned().map_err(|_| {
-        let full = "this engine serves as many event streams as it may";
-        status::of_refusal(&Refusal::because(Reason::Unavailable, full))
-    })?;
+    let place =
+        status::place(&engine.streams, "this engine serves as many event streams as it may")?;
     let store = engine.store.clone();
     let opening = async move { Watch::open(&store, &call.caller, &wanted).await };
     let watch = engine.read(opening).await?;

@@ -2,9 +2,9 @@
 
 use std::net::IpAddr;
 
-use serde_json::{Value, json};
+use serde_json::json;
 use undolog_core::{
-    json::{canonical, parse_strict, show_text, to_serde},
+    json::{canonical, from_serde, parse_strict, to_serde},
     limits,
     reason::{Reason, Refusal},
     state::{ApprovalEvent, ApprovalState, EffectEvent, SessionState},
@@ -179,24 +179,12 @@ fn refuse_ended(session: &LockedSession) -> Result<(), StepError> {
     }
 }
 
-/// The edit as RFC 6902, from the proposed to the approved arguments.
-fn diff(proposed: &str, approved: &str) -> Result<Value, StepError> {
+/// The edit as RFC 6902, from the proposed to the approved arguments, as jsonb takes it: a NUL is
+/// shown there, and the approved arguments keep it.
+fn diff(proposed: &str, approved: &str) -> Result<String, StepError> {
     let read = |text| payload::read(text, None).map(|node| to_serde(&node));
     let patch = json_patch::diff(&read(proposed)?, &read(approved)?);
     let patch = serde_json::to_value(patch)
         .map_err(|error| StepError::Corrupt(format!("an edit of arguments: {error}")))?;
-    Ok(without_nul(patch))
-}
-
-/// A NUL cannot stand in jsonb: it is shown, and the approved arguments keep it.
-fn without_nul(value: Value) -> Value {
-    match value {
-        Value::String(text) => Value::String(show_text(&text).0),
-        Value::Array(items) => items.into_iter().map(without_nul).collect(),
-        Value::Object(members) => members
-            .into_iter()
-            .map(|(key, value)| (show_text(&key).0, without_nul(value)))
-            .collect(),
-        other => other,
-    }
+    Ok(payload::store(&from_serde(&patch), &[]).jsonb_text)
 }

@@ -17,7 +17,7 @@ pub(crate) use lapse::lapse;
 pub(crate) use policy::policy;
 pub use reject::Reject;
 pub use revoke::Revoke;
-use serde_json::{Value, json};
+use serde_json::json;
 use sqlx::FromRow;
 pub use timeout::TimeOut;
 use undolog_core::{
@@ -83,8 +83,8 @@ pub struct AuditLine<'a> {
     pub claimed_actor: Option<&'a str>,
     /// A note for people.
     pub note: Option<&'a str>,
-    /// The edit, as RFC 6902.
-    pub args_diff: Option<Value>,
+    /// The edit, as RFC 6902 in JSON.
+    pub args_diff: Option<String>,
     /// Where the decision came from.
     pub actor_ip: Option<IpAddr>,
 }

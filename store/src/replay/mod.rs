@@ -15,13 +15,14 @@ pub use write::{WriteSnapshot, Written};
 
 pub(crate) use write::enqueue;
 
+use serde::{Deserialize, Serialize};
 use sqlx::FromRow;
 use uuid::Uuid;
 
 use crate::{error::StepError, payload};
 
 /// A committed call and what it gave.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "the fields are those of the wire's ReplayedCall")]
 pub struct Replayed {
     pub effect_id: Uuid,
@@ -33,7 +34,8 @@ pub struct Replayed {
     pub tool_name: String,
     pub tool_version: String,
     pub call_signature: String,
-    /// JSON, as it was reported.
+    /// JSON, as it was reported. A snapshot keeps it beside the call.
+    #[serde(skip)]
     pub output: Vec<u8>,
     pub duration_ms: u64,
 }

@@ -12,10 +12,7 @@ use undolog_core::{
 };
 use uuid::Uuid;
 
-use super::{
-    CallRow, Replayed,
-    format::{self, Held},
-};
+use super::{CallRow, Replayed, format};
 use crate::{
     effects::executed_between,
     error::StepError,
@@ -192,13 +189,12 @@ impl Replay {
         };
         let mut calls = Vec::with_capacity(held.len());
         for held in held {
-            if self.changed.contains(&held.effect_id) {
-                continue;
-            }
-            let effect_id = held.effect_id;
-            match Held::into_replayed(held) {
-                Some(call) => calls.push(call),
-                None => self.rows.push_back(effect_id),
+            match held {
+                Ok(call) if !self.changed.contains(&call.effect_id) => calls.push(call),
+                Err(effect_id) if !self.changed.contains(&effect_id) => {
+                    self.rows.push_back(effect_id);
+                }
+                _ => {}
             }
         }
         Ok(calls)

@@ -6,10 +6,7 @@ use sqlx::FromRow;
 use undolog_core::limits::SNAPSHOT_EVERY;
 use uuid::Uuid;
 
-use super::{
-    CallRow,
-    format::{self, Held},
-};
+use super::{CallRow, format};
 use crate::{
     error::{Decided, StepError},
     session::SessionRow,
@@ -133,7 +130,7 @@ impl WriteSnapshot {
         let held = passed.into_iter().filter(|found| found.kind == "held");
         let held = held.map(|found| found.call.replayed()).collect::<Result<Vec<_>, _>>()?;
         let ids: Vec<Uuid> = held.iter().map(|call| call.effect_id).collect();
-        let bytes = format::encode(held.into_iter().map(Held::from).collect())
+        let bytes = format::encode(held)
             .map_err(|error| StepError::Corrupt(format!("a snapshot: {error}")))?;
         let done = sqlx::query(include_str!("../../sql/snapshot_insert.sql"))
             .bind(self.session_id)

@@ -32,10 +32,8 @@ pub(super) async fn run(
     call: Call<v1::WatchApprovalRequest>,
 ) -> Result<Updates, Status> {
     let approval_id = uuid("approval_id", &call.message.approval_id)?;
-    let place = Arc::clone(&engine.watchers).try_acquire_owned().map_err(|_| {
-        let full = "this engine lets as many callers watch approvals as it may";
-        status::of_refusal(&Refusal::because(Reason::Unavailable, full))
-    })?;
+    let full = "this engine lets as many callers watch approvals as it may";
+    let place = status::place(&engine.watchers, full)?;
     let watcher =
         Watcher { engine: Arc::clone(engine), caller: call.caller, approval_id, _place: place };
     // What is refused is refused before the stream begins.
