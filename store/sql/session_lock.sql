@@ -1,7 +1,9 @@
 -- Locks a session and reads it with its organisation's policies.
--- Promise: t is read after the lock was granted, so nothing that this step writes lies before what
--- an earlier holder of the lock wrote. Lock: the session row, FOR NO KEY UPDATE (rows that refer to
--- it can still be added). Index: primary key of undolog_sessions.
+-- Promise: the lock is granted first; then t and the organisation's row are read. Nothing that this
+-- step writes lies before what an earlier holder of the lock wrote, and what an operator changed
+-- while the lock was waited for holds: a join would show the organisation as of the start of the
+-- wait. Lock: the session row, FOR NO KEY UPDATE (rows that refer to it can still be added).
+-- Index: primary keys of undolog_sessions and undolog_orgs.
 WITH locked AS MATERIALIZED (
   SELECT s.*
   FROM undolog_sessions s
@@ -11,9 +13,9 @@ WITH locked AS MATERIALIZED (
 SELECT l.session_id, l.org_id, l.project_id, l.principal, l.state::text AS state, l.implicit,
   l.via_proxy, l.session_month, l.signature_version, l.numbering, l.event_seq, l.last_position,
   l.max_step, l.effects_total, l.commits_total, l.approvals_pending, l.started_at,
-  l.completed_at, l.failed_at, l.failure_reason, l.failure_reason_raw, l.last_executed_at, l.last_rpc_at, l.lease_ms,
-  l.lease_renewed_at, l.lease_hold_until, l.grant_lost_at, l.lease_failed_at, l.residue_count,
-  l.unverified_count, l.settled_at, l.sealed_at,
+  l.completed_at, l.failed_at, l.failure_reason, l.failure_reason_raw, l.last_executed_at,
+  l.last_rpc_at, l.lease_ms, l.lease_renewed_at, l.lease_hold_until, l.grant_lost_at,
+  l.lease_failed_at, l.residue_count, l.unverified_count, l.settled_at, l.sealed_at,
   COALESCE(l.on_tool_failure, o.on_tool_failure) AS on_tool_failure,
   COALESCE(l.on_rejection, o.on_rejection) AS on_rejection,
   COALESCE(l.on_unknown, o.on_unknown) AS on_unknown,
@@ -22,4 +24,4 @@ SELECT l.session_id, l.org_id, l.project_id, l.principal, l.state::text AS state
   o.auto_approve_on_timeout, o.webhook_url IS NOT NULL AS notifies,
   greatest(clock_timestamp(), l.started_at, l.last_executed_at) AS t
 FROM locked l
-JOIN undolog_orgs o ON o.org_id = l.org_id
+CROSS JOIN LATERAL undolog_org_now(l.org_id) AS o

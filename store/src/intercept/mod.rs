@@ -8,6 +8,8 @@ mod find;
 mod reply;
 mod together;
 
+use std::sync::Arc;
+
 use chrono::{DateTime, Utc};
 use serde_json::json;
 use undolog_core::{
@@ -137,22 +139,26 @@ impl Step for Intercept {
             Some(session) => (session.row.registry_epoch, session.row.on_unregistered_tool.clone()),
             None => registry_epoch(tx).await?,
         };
-        let tool =
-            registry::tool(tx, epoch, &self.input.tool_name, &self.input.tool_version).await?;
+        let mut tool = self.registered(tx, epoch).await?;
         // Before a session's id is looked at: what is refused says nothing about who holds it.
         if locked.is_none() && tool.is_none() && on_unregistered != "irreversible" {
             return Err(self.tool_not_registered());
         }
-        if let Some(tool) = &tool {
-            self.check_tool_id(tool)?;
-            if tool.tier == Tier::Safe && locked.is_none() {
-                return Ok(Ok(self.with_upstream(tx, reply::safe(), Some(tool)).await?));
-            }
+        if let Some(tool) = &tool
+            && tool.tier == Tier::Safe
+            && locked.is_none()
+        {
+            return Ok(Ok(self.with_upstream(tx, reply::safe(), Some(tool)).await?));
         }
         let mut session = match locked {
             Some(session) => session,
             None => self.implicit_session(tx, tool.as_deref()).await?,
         };
+        // Another call may have been beginning the same session: what was read before the wait for
+        // it is read again.
+        if session.row.registry_epoch != epoch {
+            tool = self.registered(tx, session.row.registry_epoch).await?;
+        }
         let known = self.find(tx, &mut session).await?;
         upstream::check_executor(tx, caller, known.effect.as_ref()).await?;
         self.answer(tx, session, known, tool.as_deref()).await
@@ -292,10 +298,19 @@ impl Intercept {
         Ok(judged)
     }
 
-    fn check_tool_id(&self, tool: &ToolBundle) -> Result<(), StepError> {
-        match self.input.tool_id {
-            Some(tool_id) if tool_id != tool.tool_id => Err(self.tool_not_registered()),
-            _ => Ok(()),
+    /// The tool that the call names, as the registry knows it at this epoch.
+    async fn registered(
+        &self,
+        tx: &mut Tenant,
+        epoch: i64,
+    ) -> Result<Option<Arc<ToolBundle>>, StepError> {
+        let tool =
+            registry::tool(tx, epoch, &self.input.tool_name, &self.input.tool_version).await?;
+        match (&tool, self.input.tool_id) {
+            (Some(tool), Some(tool_id)) if tool_id != tool.tool_id => {
+                Err(self.tool_not_registered())
+            }
+            _ => Ok(tool),
         }
     }
 

@@ -1,6 +1,7 @@
 //! The engine's steps against a real Postgres, without a server in between: each row of the
 //! design's tables, with `fold(events) == rows` after every scenario.
 
+mod after_the_wait;
 mod approvals;
 mod bench;
 mod calls;
