@@ -6,4 +6,5 @@ cd "$(dirname "$0")/.."
 need_rust
 need_postgres
 say "building undolog: a few minutes at the first time"
-exec cargo run --locked -p undolog-cli -- demo "$@"
+# As it is shipped: without the switches of test builds.
+exec cargo run --locked --package undolog-cli -- demo "$@"

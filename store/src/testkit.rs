@@ -1,4 +1,9 @@
 //! Crash points and guard switches of test builds. Without the feature `testkit` both cost nothing.
+//!
+//! A program that is shipped has neither: `scripts/release-check.sh` looks for their names in it.
+
+#[cfg(all(feature = "testkit", not(debug_assertions)))]
+compile_error!("the feature `testkit` is for test builds: build without it, or in a debug profile");
 
 /// Kills this process with SIGKILL here, when the environment arms the point of this name
 /// (`UNDOLOG_CRASH_AT=name` or `name:3` for the third time that it is passed).
