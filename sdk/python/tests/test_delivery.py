@@ -180,7 +180,7 @@ async def test_a_rejected_call(fake, session, client):
 async def test_waiting_for_an_approval(fake, session):
     fake.needs_approval.add("drop")
 
-    @undolog_tool(tier=IRR, approval="wait", approval_timeout=10)
+    @undolog_tool(tier=IRR, approval="wait", approval_timeout=60)
     async def drop():
         return 1
 
@@ -238,7 +238,7 @@ async def test_a_stop_cancels_the_body(fake, session):
     @tool()
     async def slow():
         fake.stop = True
-        await asyncio.sleep(5)
+        await asyncio.sleep(60)
 
     with pytest.raises(StoppedError):
         await slow(_session=session)
@@ -252,11 +252,11 @@ async def test_a_stop_cancels_the_body_of_a_task_that_swallowed_a_cancellation(f
     @tool()
     async def slow():
         fake.stop = True
-        await asyncio.sleep(5)
+        await asyncio.sleep(60)
 
     async def agent():
         try:
-            await asyncio.sleep(5)
+            await asyncio.sleep(60)
         except asyncio.CancelledError:
             with pytest.raises(StoppedError):
                 await slow(_session=session)
@@ -346,9 +346,9 @@ def test_the_proxy_restarts_under_load(fake, monkeypatch):
     server.end()
     server = Server(fake, port)
     for thread in threads:
-        thread.join(60)
+        thread.join(120)
     stop.set()
-    assert client._reporter.flush(None, 20)
+    assert client._reporter.flush(None, 60)
     assert len(done) == 200
     assert sorted(ran) == sorted(done)
     assert fake.states().count("committed") == 200

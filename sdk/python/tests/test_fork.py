@@ -21,7 +21,7 @@ pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork"),
     pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning"),
 ]
-SECONDS = 60
+SECONDS = 120
 CALLS = 30
 CHILDREN = 4
 
@@ -166,7 +166,7 @@ def test_no_lock_stays_held(server):
             assert undolog_sdk.client._default_lock is not locks[-1]
             with UndoLogSession("acme", client=client):
                 pass
-            return client._reporter.flush(None, 1)
+            return client._reporter.flush(None, 60)
 
         with forked(child) as said:
             pass
@@ -242,10 +242,10 @@ def test_reports_are_delivered_by_the_process_that_has_them(fake, quick):
     def child():
         assert client._reporter.is_idle(session.session_id)
         send("child", _session=UndoLogSession("acme", client=client))
-        return client._reporter.flush(None, 10)
+        return client._reporter.flush(None, 60)
 
     with forked(child) as said:
-        assert client._reporter.flush(None, 30)
+        assert client._reporter.flush(None, 60)
     assert said == [True]
     until(lambda: fake.states() == ["committed", "committed"])
     client.close()

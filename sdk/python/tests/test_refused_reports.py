@@ -109,7 +109,7 @@ async def test_a_refusal_is_heard_later_too(fake, session, client, quick, caplog
     fake.fail_next("/commit", *["drop"] * 4, (400, "INVALID_ARGUMENT"))
     with caplog.at_level(logging.WARNING, "undolog_sdk"):
         assert await send(_session=session) == 1
-        assert client._reporter.flush(None, 10)
+        assert client._reporter.flush(None, 60)
     assert fake.states() == ["committed"]
     assert fake.bodies("/commit")[-1]["result"]["output"] is None
     assert "without its result" in caplog.text

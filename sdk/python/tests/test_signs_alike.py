@@ -37,7 +37,7 @@ class Core:
 
     def end(self):
         self.process.stdin.close()
-        self.process.wait(10)
+        self.process.wait(60)
         self.process.stdout.close()
 
 

@@ -295,7 +295,7 @@ def test_a_call_that_is_closed_is_unknown():
         call.close()
 
     asyncio.run(run())
-    assert client._reporter.flush(None, 10)
+    assert client._reporter.flush(None, 60)
     assert asked[-1].path == "/effects/e/fail"
     assert b'"effect":"unknown"' in asked[-1].content
 
