@@ -18,3 +18,5 @@ mod racing;
 mod self_check;
 #[path = "schema/tenancy.rs"]
 mod tenancy;
+#[path = "schema/upgrade.rs"]
+mod upgrade;

@@ -4,6 +4,9 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+#[path = "tidy/migrations.rs"]
+mod migrations;
+
 /// Longest line of Rust, in characters.
 const LINE_CHARS_MAX: usize = 100;
 /// Longest Rust file.

@@ -44,6 +44,9 @@ async fn apply(url: &str, logins: &Logins, out: &Out) -> Result<(), CliError> {
             "grants": report.grants,
             "applied": report.applied.iter().map(as_json).collect::<Vec<_>>(),
             "already_applied": report.already_applied,
+            "indexes_built": report.indexes_built,
+            "indexes_dropped": report.indexes_dropped,
+            "constraints_unchecked": report.constraints_unchecked,
         }));
     }
     for role in &report.roles_created {
@@ -51,6 +54,15 @@ async fn apply(url: &str, logins: &Logins, out: &Out) -> Result<(), CliError> {
     }
     for migration in &report.applied {
         out.line(format!("applied {}", as_text(migration)))?;
+    }
+    for index in &report.indexes_built {
+        out.line(format!("built index {index}"))?;
+    }
+    for index in &report.indexes_dropped {
+        out.line(format!("dropped index {index}"))?;
+    }
+    for constraint in &report.constraints_unchecked {
+        out.line(format!("{constraint} holds for new rows; some older rows break it"))?;
     }
     let (now, before) = (report.applied.len(), report.already_applied);
     out.line(format!("the schema is current: {now} migrations applied now, {before} before"))
@@ -63,6 +75,7 @@ async fn check(url: &str, out: &Out) -> Result<(), CliError> {
             "server_version_num": status.server_version_num,
             "roles_missing": status.roles_missing,
             "migrations": status.migrations.iter().map(as_json).collect::<Vec<_>>(),
+            "indexes_missing": status.indexes_missing,
             "is_current": status.is_current(),
         }))?;
     } else {
@@ -76,6 +89,9 @@ async fn check(url: &str, out: &Out) -> Result<(), CliError> {
                 (true, false) => "applied",
             };
             out.line(format!("{state}: {}", as_text(migration)))?;
+        }
+        for index in &status.indexes_missing {
+            out.line(format!("index {index} is missing"))?;
         }
     }
     if status.is_current() {
@@ -110,6 +126,7 @@ impl From<MigrateError> for CliError {
             MigrateError::RoleTooPowerful { .. } => "ROLE_TOO_POWERFUL",
             MigrateError::Busy { .. } => return Self::Unavailable(error.to_string()),
             MigrateError::Migration { .. } => "MIGRATION_FAILED",
+            MigrateError::Index { .. } => "INDEX_NOT_BUILT",
             MigrateError::QueueContract(_) => "QUEUE_CONTRACT",
             other => return Self::Unavailable(format!("the database does not answer: {other}")),
         };

@@ -5,9 +5,12 @@
 //! made by `undolog_owner`; the login that runs this only makes the roles and hands out rights.
 
 mod apalis;
+mod constraints;
+mod indexes;
 mod ledger;
 mod roles;
 mod session;
+pub(crate) mod wanted;
 
 use std::str::FromStr;
 
@@ -34,6 +37,12 @@ pub struct MigrateReport {
     pub applied: Vec<MigrationState>,
     /// How many migrations the database had before.
     pub already_applied: usize,
+    /// Indexes that this run built, beside those of the migrations.
+    pub indexes_built: Vec<String>,
+    /// Indexes that this run dropped because nothing needs them any more.
+    pub indexes_dropped: Vec<String>,
+    /// Constraints that bind new rows and are broken by older ones, as `table.constraint`.
+    pub constraints_unchecked: Vec<String>,
 }
 
 /// What [`status`] found; nothing was changed.
@@ -45,6 +54,8 @@ pub struct Status {
     pub roles_missing: Vec<String>,
     /// Every migration that this build knows.
     pub migrations: Vec<MigrationState>,
+    /// Indexes that are missing or only half built.
+    pub indexes_missing: Vec<String>,
 }
 
 impl Status {
@@ -52,6 +63,7 @@ impl Status {
     #[must_use]
     pub fn is_current(&self) -> bool {
         self.roles_missing.is_empty()
+            && self.indexes_missing.is_empty()
             && self.migrations.iter().all(|m| m.applied && !m.checksum_differs)
     }
 }
@@ -107,6 +119,14 @@ pub enum MigrateError {
         /// What the server or the migrator said.
         #[source]
         error: sqlx::migrate::MigrateError,
+    },
+    /// An index was built and is still not whole.
+    #[error("the index {name} is {state} after it was built; run `undolog migrate` again")]
+    Index {
+        /// The index.
+        name: String,
+        /// What the catalogue says about it.
+        state: String,
     },
     /// The queue library's schema is not the one that this build was written for.
     #[error("the queue's schema differs from the one this build needs: {0}")]
@@ -165,6 +185,7 @@ pub async fn status(url: &str) -> Result<Status, MigrateError> {
         server_version_num,
         roles_missing: roles::missing(&mut conn).await?,
         migrations: ledger::read(&mut conn).await?,
+        indexes_missing: indexes::missing(&mut conn).await?,
     };
     conn.close().await?;
     Ok(status)
@@ -201,6 +222,8 @@ async fn migrate_on(
     session::become_owner(conn).await?;
     session::run(conn, &embedded(), Source::UndoLog).await?;
     ledger::grant_reading(conn).await?;
+    constraints::validate(conn, &mut report).await?;
+    indexes::build(conn, &mut report).await?;
     session::become_login(conn).await?;
 
     report.already_applied = before.iter().filter(|m| m.applied).count();

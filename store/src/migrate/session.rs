@@ -22,9 +22,10 @@ const SETTINGS: &str = "SET search_path = public, pg_temp;
     SET timezone = 'UTC';
     SET client_min_messages = warning;
     SET default_transaction_isolation = 'read committed';
-    SET lock_timeout = '5s';
-    SET statement_timeout = '15min';
     SET idle_in_transaction_session_timeout = '5min'";
+
+/// Of every statement that says nothing else.
+pub(super) const TIMEOUTS: &str = "SET lock_timeout = '5s'; SET statement_timeout = '15min'";
 
 /// Puts the connection under our settings, whatever the URL, role or database preset.
 pub(super) async fn prepare(conn: &mut PgConnection) -> Result<i32, MigrateError> {
@@ -37,6 +38,7 @@ pub(super) async fn prepare(conn: &mut PgConnection) -> Result<i32, MigrateError
     }
     become_login(conn).await?;
     conn.execute(SETTINGS).await?;
+    conn.execute(TIMEOUTS).await?;
     Ok(server_version_num)
 }
 

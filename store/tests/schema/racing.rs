@@ -42,6 +42,7 @@ async fn a_second_run_changes_nothing() {
     assert_eq!(second.already_applied, first.applied.len());
     assert!(second.applied.is_empty() && second.roles_created.is_empty(), "{second:?}");
     assert!(second.grants.is_empty(), "{second:?}");
+    assert!(!first.indexes_built.is_empty() && second.indexes_built.is_empty(), "{second:?}");
     assert_complete(&server, "postgres").await;
 }
 

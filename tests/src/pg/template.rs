@@ -7,12 +7,15 @@ use sqlx::{Connection, PgConnection};
 static MIGRATIONS: Migrator = sqlx::migrate!("../migrations");
 
 /// The code that prepares roles and rights around them.
-const PREPARATION: [&[u8]; 5] = [
+const PREPARATION: [&[u8]; 8] = [
     include_bytes!("../../../store/src/migrate/apalis.rs"),
+    include_bytes!("../../../store/src/migrate/constraints.rs"),
+    include_bytes!("../../../store/src/migrate/indexes.rs"),
     include_bytes!("../../../store/src/migrate/ledger.rs"),
     include_bytes!("../../../store/src/migrate/mod.rs"),
     include_bytes!("../../../store/src/migrate/roles.rs"),
     include_bytes!("../../../store/src/migrate/session.rs"),
+    include_bytes!("../../../store/src/migrate/wanted.rs"),
 ];
 
 /// The template's name; it changes with the schema.

@@ -1,0 +1,87 @@
+//! Which indexes are built, and which constraints checked, after the migrations ran.
+//!
+//! A migration runs in one transaction. A plain `CREATE INDEX` in it would stop every write to its
+//! table until it is built, so an index on a table that exists already stands here instead, and
+//! [`super::indexes`] builds it while everybody goes on writing. Each migration has a list of its
+//! own below, so that it is clear which columns exist by then.
+//!
+//! The definition of a name never changes: an index that has to differ gets another name, and the
+//! old name goes to [`RETIRED`]. Old processes run beside new ones, so an index is retired only
+//! when the statements of the release before no longer need it.
+
+/// One index of a table of ours or of the queue's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Index {
+    /// Its name, at most 54 characters; a partition's index adds `_YYYY_MM`.
+    pub(crate) name: &'static str,
+    /// The table, as the search path of a migration finds it: `undolog_…` or `apalis.jobs`. Every
+    /// partition of a partitioned table gets the index.
+    pub(crate) table: &'static str,
+    /// What follows `ON <table>`: `(org_id, state) WHERE …`, or `USING gin (…)`.
+    pub(crate) definition: &'static str,
+}
+
+/// Shorthand for the lists.
+const fn index(name: &'static str, table: &'static str, definition: &'static str) -> Index {
+    Index { name, table, definition }
+}
+
+// 0009 --------------------------------------------------------------------------------------------
+const SINCE_0009: &[Index] = &[];
+
+// 0010 --------------------------------------------------------------------------------------------
+const SINCE_0010: &[Index] = &[];
+
+// 0011 --------------------------------------------------------------------------------------------
+const SINCE_0011: &[Index] = &[];
+
+// 0012 --------------------------------------------------------------------------------------------
+const SINCE_0012: &[Index] = &[];
+
+// 0013 --------------------------------------------------------------------------------------------
+const SINCE_0013: &[Index] = &[];
+
+// 0014 --------------------------------------------------------------------------------------------
+const SINCE_0014: &[Index] = &[
+    // Sessions by state, the newest first; the one on started_at alone holds all organisations.
+    index(
+        "idx_undolog_sessions_listed",
+        "undolog_sessions",
+        "(org_id, state, started_at DESC, session_id DESC)",
+    ),
+];
+
+// 0015 --------------------------------------------------------------------------------------------
+const SINCE_0015: &[Index] = &[];
+
+/// Every index that is built here, in the order in which they are built.
+pub(crate) fn indexes() -> impl Iterator<Item = &'static Index> {
+    [SINCE_0009, SINCE_0010, SINCE_0011, SINCE_0012, SINCE_0013, SINCE_0014, SINCE_0015]
+        .into_iter()
+        .flatten()
+}
+
+/// Indexes that no statement needs any more; they are dropped once all of the above are built.
+/// None of the documented ones may stand here.
+pub(crate) const RETIRED: &[&str] = &[];
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::{RETIRED, indexes};
+
+    /// Postgres cuts names at 63 bytes; eight are needed for a partition's month.
+    const NAME_CHARS_MAX: usize = 54;
+
+    #[test]
+    fn names_are_unique_short_and_not_retired() {
+        let mut seen = BTreeSet::new();
+        for index in indexes() {
+            assert!(index.name.len() <= NAME_CHARS_MAX, "{} is too long", index.name);
+            assert!(index.name.starts_with("idx_undolog_"), "{}", index.name);
+            assert!(seen.insert(index.name), "{} stands here twice", index.name);
+            assert!(!RETIRED.contains(&index.name), "{} is built and dropped", index.name);
+        }
+    }
+}
