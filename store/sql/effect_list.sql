@@ -1,12 +1,12 @@
 -- Lists the effects of a session by step, after a place in that order ($4, $5), up to a number of
 -- rows ($6) and of bytes ($7; the first row always).
 -- Promise: only rows of the organisation; matched counts the rows before the cut by bytes; nothing
--- lies before the session's start ($3), which prunes older partitions. Lock: none.
+-- of it lies outside its times ($3, $8), which prunes the other partitions. Lock: none.
 -- Index: idx_undolog_effect_log_session of each partition.
 WITH page AS (
   SELECT e.*
   FROM undolog_effect_log e
-  WHERE e.org_id = $1 AND e.session_id = $2 AND e.executed_at >= $3
+  WHERE e.org_id = $1 AND e.session_id = $2 AND e.executed_at BETWEEN $3 AND $8
     AND (e.step_index, e.effect_id) > ($4, $5::uuid)
   ORDER BY e.step_index, e.effect_id
   LIMIT $6

@@ -1,8 +1,8 @@
 -- Writes the notifications about a step's events into the outbox.
 -- Promise: in the transaction of what they tell about, so that there is one exactly when it
 -- happened; ids, kinds, states, names and times only, never arguments, results or secrets.
--- Lock: the session's lock is held. Index: primary key of undolog_effect_log, from the session's
--- first month on.
+-- Lock: the session's lock is held. Index: primary key of undolog_effect_log, of the session's
+-- months.
 WITH told AS MATERIALIZED (
   SELECT uuidv7_or_random() AS id, e.*
   FROM unnest($5::text[], $6::text[], $7::uuid[], $8::text[], $9::text[], $10::text[], $11::uuid[],
@@ -18,5 +18,5 @@ SELECT t.id, $1, $2, t.kind,
     'occurred_at', to_char($4::timestamptz AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'))),
   $4, $4
 FROM told t
-LEFT JOIN undolog_effect_log l ON l.effect_id = t.effect_id AND l.executed_at >= $3
+LEFT JOIN undolog_effect_log l ON l.effect_id = t.effect_id AND l.executed_at BETWEEN $3 AND $13
   AND l.session_id = $2 AND l.org_id = $1

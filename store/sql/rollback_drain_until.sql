@@ -11,7 +11,7 @@ SELECT max(CASE
     ELSE e.lost_at + COALESCE($6::bigint, e.lease_ms, 0) * interval '1 millisecond'
   END)
 FROM undolog_effect_log e
-WHERE e.session_id = $1 AND e.org_id = $2 AND e.executed_at >= $3 AND e.position >= $4
+WHERE e.session_id = $1 AND e.org_id = $2 AND e.executed_at BETWEEN $3 AND $7 AND e.position >= $4
   AND (e.state = 'executing' OR (e.state = 'approved' AND e.lease_ms IS NOT NULL)
     OR (e.state = 'unknown'
       AND e.lost_at + COALESCE($6::bigint, e.lease_ms, 0) * interval '1 millisecond' > $5::timestamptz))

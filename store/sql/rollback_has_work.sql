@@ -7,7 +7,7 @@ SELECT EXISTS (
       AND state IN ('pending', 'running', 'failed'))
   OR EXISTS (
     SELECT FROM undolog_effect_log
-    WHERE session_id = $1 AND org_id = $2 AND executed_at >= $3 AND position >= $4
+    WHERE session_id = $1 AND org_id = $2 AND executed_at BETWEEN $3 AND $5 AND position >= $4
       AND (state IN ('executing', 'unknown')
         OR (state = 'approved' AND lease_ms IS NOT NULL)
         OR (state = 'failed' AND outcome = 'maybe_applied' AND tier = 'irreversible')))

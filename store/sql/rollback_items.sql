@@ -10,4 +10,4 @@ SELECT e.effect_id, u.undo_id, COALESCE(u.stack_position, e.position) AS positio
 FROM undolog_effect_log e
 LEFT JOIN undolog_undo_stack u
   ON u.session_id = e.session_id AND u.effect_id = e.effect_id AND u.org_id = e.org_id
-WHERE e.session_id = $1 AND e.org_id = $2 AND e.executed_at >= $3
+WHERE e.session_id = $1 AND e.org_id = $2 AND e.executed_at BETWEEN $3 AND $4

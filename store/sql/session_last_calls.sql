@@ -5,7 +5,7 @@ FROM (
   SELECT e.step_index, e.executed_at, jsonb_build_object('effect_id', e.effect_id,
     'step_index', e.step_index, 'tool_name', e.tool_name, 'tier', e.tier, 'state', e.state) AS call
   FROM undolog_effect_log e
-  WHERE e.session_id = $1 AND e.org_id = $2 AND e.executed_at >= $3
+  WHERE e.session_id = $1 AND e.org_id = $2 AND e.executed_at BETWEEN $3 AND $4
   ORDER BY e.step_index DESC, e.executed_at DESC
   LIMIT 10
 ) c

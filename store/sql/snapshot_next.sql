@@ -31,7 +31,7 @@ SELECT n.seq, CASE WHEN e.state = 'committed' THEN 'held' ELSE 'passed' END AS k
   e.result_snapshot_raw AS result_raw, e.duration_ms
 FROM entered n
 JOIN undolog_effect_log e ON e.effect_id = n.effect_id AND e.org_id = $3 AND e.session_id = $2
-  AND e.executed_at >= $4 AND e.executed_at < now() + interval '1 day'
+  AND e.executed_at BETWEEN $4 AND $6
 UNION ALL
 SELECT seq, 'gone', effect_id, 0, 0, 0, NULL, '', '', '', NULL, NULL, NULL FROM gone
 ORDER BY seq

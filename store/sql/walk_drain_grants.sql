@@ -3,7 +3,7 @@
 -- held. Index: idx_undolog_effect_log_session of the session's months.
 SELECT e.effect_id
 FROM undolog_effect_log e
-WHERE e.session_id = $1 AND e.org_id = $2 AND e.executed_at >= $3 AND e.position >= $4
+WHERE e.session_id = $1 AND e.org_id = $2 AND e.executed_at BETWEEN $3 AND $7 AND e.position >= $4
   AND (e.state = 'executing' OR (e.state = 'approved' AND e.lease_ms IS NOT NULL))
   AND undolog_lease_over(e.lease_renewed_at, e.lease_ms, $5, $6)
 ORDER BY e.position DESC LIMIT 500

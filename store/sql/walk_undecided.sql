@@ -3,7 +3,7 @@
 -- Lock: the session's lock is held. Index: idx_undolog_effect_log_session of the session's months.
 SELECT e.effect_id, e.tool_name, e.state::text AS state
 FROM undolog_effect_log e
-WHERE e.session_id = $1 AND e.org_id = $2 AND e.executed_at >= $3 AND e.position >= $4
+WHERE e.session_id = $1 AND e.org_id = $2 AND e.executed_at BETWEEN $3 AND $5 AND e.position >= $4
   AND e.tier = 'irreversible'
   AND (e.state = 'unknown' OR (e.state = 'failed' AND e.outcome = 'maybe_applied'))
   AND NOT EXISTS (

@@ -112,6 +112,9 @@ impl EffectRow {
             actor,
             detail,
         );
+        if to == EffectState::Compensated && from != to {
+            session.row.compensations_total += 1;
+        }
         self.state = to.as_str().to_owned();
         Ok(())
     }

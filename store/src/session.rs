@@ -33,6 +33,8 @@ pub struct SessionRow {
     pub max_step: i32,
     pub effects_total: i32,
     pub commits_total: i32,
+    pub tool_calls_total: i32,
+    pub compensations_total: i32,
     pub approvals_pending: i32,
     pub started_at: DateTime<Utc>,
     pub completed_at: Option<DateTime<Utc>>,
@@ -68,8 +70,8 @@ pub struct SessionRow {
 /// A session under its lock. Changes are collected and written by [`LockedSession::save`].
 #[derive(Debug)]
 pub struct LockedSession {
-    /// The row as it stands with this step's changes. `approvals_pending` is kept in step with the
-    /// documented counter trigger by [`LockedSession::approvals_changed`].
+    /// The row as it stands with this step's changes, the documented counters among them: the
+    /// triggers stand aside while a session is locked by a step.
     pub row: SessionRow,
     state: SessionState,
     before: SessionRow,
@@ -127,6 +129,13 @@ impl LockedSession {
         self.row.t
     }
 
+    /// No call of the session was recorded after this time, and none before `started_at`. Every
+    /// statement that reads them binds both ends, so that it runs on the partitions of these months
+    /// alone.
+    pub fn executed_until(&self) -> DateTime<Utc> {
+        self.row.last_executed_at.unwrap_or_else(|| self.t())
+    }
+
     /// The state with this step's changes.
     pub fn state(&self) -> SessionState {
         self.state
@@ -180,6 +189,11 @@ impl LockedSession {
     ) {
         let actor = actor.to_owned();
         self.events.push(Event { subject, subject_id, kind, from, to, attempt, actor, detail });
+    }
+
+    /// Calls of one step may differ, by the organisation's policy.
+    pub fn shares_steps(&self) -> bool {
+        self.row.on_step_conflict == "allow"
     }
 
     /// An RPC of the session's own principal came: its lease is renewed.
@@ -257,7 +271,7 @@ impl LockedSession {
         }
         self.write(tx, last_seq).await?;
         if self.row.notifies {
-            notify::write(tx, &self.row, &self.events).await?;
+            notify::write(tx, &self, &self.events).await?;
         }
         if self.row.commits_total / SNAPSHOT_EVERY > self.before.commits_total / SNAPSHOT_EVERY {
             replay::enqueue(tx, &self.row).await?;
@@ -301,6 +315,9 @@ impl LockedSession {
             .bind(events.iter().map(|e| e.actor.as_str()).collect::<Vec<_>>())
             .bind(events.iter().map(|e| &e.detail).collect::<Vec<_>>())
             .bind(row.commits_total)
+            .bind(row.tool_calls_total)
+            .bind(row.compensations_total)
+            .bind(row.approvals_pending)
             .fetch_one(tx.conn())
             .await?;
         one_row(u64::try_from(rows).unwrap_or_default(), "session")

@@ -39,6 +39,25 @@ pub async fn fold_check(pool: &PgPool, session: Uuid) {
         })
         .collect();
     assert!(differ.is_empty(), "session {session}:\n  {}", differ.join("\n  "));
+    counters_check(pool, session).await;
+}
+
+/// The documented counters of a session are the numbers of its rows, whoever wrote them.
+async fn counters_check(pool: &PgPool, session: Uuid) {
+    let (kept, counted): (Vec<i64>, Vec<i64>) = sqlx::query_as(
+        "SELECT ARRAY[tool_calls_total, compensations_total, approvals_pending]::bigint[], ARRAY[
+           (SELECT count(*) FROM undolog_effect_log WHERE session_id = $1),
+           (SELECT count(*) FROM undolog_effect_log
+            WHERE session_id = $1 AND state = 'compensated'),
+           (SELECT count(*) FROM undolog_approval_requests
+            WHERE session_id = $1 AND state = 'pending')]
+         FROM undolog_sessions WHERE session_id = $1",
+    )
+    .bind(session)
+    .fetch_one(pool)
+    .await
+    .expect("read the counters");
+    assert_eq!(kept, counted, "session {session}: calls, compensations, pending approvals");
 }
 
 /// The states of the session's rows.

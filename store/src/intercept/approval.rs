@@ -103,6 +103,7 @@ impl Intercept {
             .bind(session.id())
             .bind(org_id)
             .bind(session.row.started_at)
+            .bind(session.executed_until())
             .fetch_one(tx.conn())
             .await?;
         let caller = if self.input.agent_context.is_empty() {

@@ -117,7 +117,7 @@ impl Intercept {
     ) -> Result<(Option<Uuid>, bool), StepError> {
         let org_id = tx.org_id();
         for attempt in 1.. {
-            let (is_locked, effect_id, step_held): (bool, Option<Uuid>, bool) =
+            let (is_locked, effect_id, is_shared): (bool, Option<Uuid>, bool) =
                 sqlx::query_as(include_str!("../../sql/intercept_find.sql"))
                     .bind(session.row.session_month)
                     .bind(session.id())
@@ -125,10 +125,11 @@ impl Intercept {
                     .bind(org_id)
                     .bind(advisory_key(signature))
                     .bind(step_index)
-                    .bind(session.row.started_at)
                     .fetch_one(tx.conn())
                     .await?;
             if is_locked {
+                let step_held =
+                    is_shared && self.step_held(tx, session, step_index, signature).await?;
                 return Ok((effect_id, step_held));
             }
             if attempt == ADVISORY_TRIES {
@@ -137,6 +138,30 @@ impl Intercept {
             tokio::time::sleep(ADVISORY_PAUSE).await;
         }
         Err(StepError::Refused(Refusal::new(Reason::InProgress)))
+    }
+
+    /// Whether another call of the step still holds it. Where steps may be shared, nobody asks.
+    async fn step_held(
+        &self,
+        tx: &mut Tenant,
+        session: &LockedSession,
+        step_index: i32,
+        signature: Signature,
+    ) -> Result<bool, StepError> {
+        if session.shares_steps() {
+            return Ok(false);
+        }
+        let org_id = tx.org_id();
+        Ok(sqlx::query_scalar(include_str!("../../sql/step_holder.sql"))
+            .bind(session.row.session_month)
+            .bind(session.id())
+            .bind(signature.to_string())
+            .bind(org_id)
+            .bind(step_index)
+            .bind(session.row.started_at)
+            .bind(session.executed_until())
+            .fetch_one(tx.conn())
+            .await?)
     }
 
     /// The step that a key already has, or the next free one. The same key with another tool or

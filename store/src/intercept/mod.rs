@@ -178,7 +178,7 @@ impl Intercept {
         let context = Context {
             tier,
             sealed: session.row.sealed_at.is_some(),
-            shared_steps: session.row.on_step_conflict == "allow",
+            shared_steps: session.shares_steps(),
         };
         let found = self.found(&known, tool)?;
         let decision = decide(found, session.state(), context);
@@ -332,6 +332,7 @@ impl Intercept {
             return Err(StepError::refuse(Reason::LimitExceeded, "the session is full"));
         }
         session.row.effects_total += 1;
+        session.row.tool_calls_total += 1;
         session.row.max_step = session.row.max_step.max(known.step_index);
         session.row.last_executed_at = Some(session.t());
         session.row.numbering = Some(self.numbering().to_owned());

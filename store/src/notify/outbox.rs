@@ -4,7 +4,7 @@ use serde_json::Value;
 use undolog_core::state::{ApprovalEvent, DeadLetterEvent, SessionEvent};
 use uuid::Uuid;
 
-use crate::{error::StepError, events::Event, session::SessionRow, tenant::Tenant};
+use crate::{error::StepError, events::Event, session::LockedSession, tenant::Tenant};
 
 /// The kind of notification that an event leads to.
 fn kind(event: &Event) -> Option<&'static str> {
@@ -41,7 +41,7 @@ fn text<'a>(event: &'a Event, key: &str) -> Option<&'a str> {
 /// Writes the notifications about a step's events, and the ticket that has them sent.
 pub(crate) async fn write(
     tx: &mut Tenant,
-    session: &SessionRow,
+    session: &LockedSession,
     events: &[Event],
 ) -> Result<(), StepError> {
     let told: Vec<(&'static str, &Event)> =
@@ -52,10 +52,10 @@ pub(crate) async fn write(
     let effects = told.iter().map(|(_, event)| text(event, "effect_id")?.parse().ok());
     let reasons = told.iter().map(|(_, event)| text(event, "reason"));
     sqlx::query(include_str!("../../sql/notify_write.sql"))
-        .bind(session.org_id)
-        .bind(session.session_id)
-        .bind(session.started_at)
-        .bind(session.t)
+        .bind(session.row.org_id)
+        .bind(session.id())
+        .bind(session.row.started_at)
+        .bind(session.t())
         .bind(told.iter().map(|(kind, _)| *kind).collect::<Vec<_>>())
         .bind(told.iter().map(|(_, event)| event.kind).collect::<Vec<_>>())
         .bind(told.iter().map(|(_, event)| event.subject_id).collect::<Vec<_>>())
@@ -64,6 +64,7 @@ pub(crate) async fn write(
         .bind(told.iter().map(|(_, event)| event.actor.as_str()).collect::<Vec<_>>())
         .bind(effects.collect::<Vec<Option<Uuid>>>())
         .bind(reasons.collect::<Vec<_>>())
+        .bind(session.executed_until())
         .execute(tx.conn())
         .await?;
     // A moment later, so that nothing is notified in the transaction of an Intercept.

@@ -236,6 +236,7 @@ async fn read_detail(
         .bind(session_id)
         .bind(session.row.started_at)
         .bind(item.dead_letter.effect_id)
+        .bind(session.executed_until())
         .fetch_optional(tx.conn())
         .await?;
     let corrupt = || StepError::Corrupt(format!("dead letter {dead_letter_id}: no effect"));

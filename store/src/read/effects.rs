@@ -130,8 +130,9 @@ pub async fn list_effects(
         Some(_) => return Err(super::page::refused()),
     };
     let mut tx = Tenant::begin(store, caller.org_id).await?;
-    let started_at: Option<DateTime<Utc>> = sqlx::query_scalar(
-        "SELECT started_at FROM undolog_sessions \
+    let times: Option<(DateTime<Utc>, DateTime<Utc>)> = sqlx::query_as(
+        "SELECT started_at, greatest(clock_timestamp(), last_executed_at) + interval '1 hour' \
+         FROM undolog_sessions \
          WHERE org_id = $1 AND session_id = $2 AND ($3::text IS NULL OR principal = $3)",
     )
     .bind(caller.org_id)
@@ -139,7 +140,7 @@ pub async fn list_effects(
     .bind(only_of(caller))
     .fetch_optional(tx.conn())
     .await?;
-    let Some(started_at) = started_at else {
+    let Some((started_at, executed_until)) = times else {
         tx.commit().await?;
         return Err(session::not_found(session_id));
     };
@@ -151,6 +152,7 @@ pub async fn list_effects(
         .bind(effect_id)
         .bind(limit + 1)
         .bind(page_bytes())
+        .bind(executed_until)
         .fetch_all(tx.conn())
         .await?;
     tx.commit().await?;

@@ -61,6 +61,8 @@ struct SessionRow {
     org_id: Uuid,
     session_month: NaiveDate,
     started_at: DateTime<Utc>,
+    /// Later than anything that was recorded when this was read, and soon after.
+    executed_until: DateTime<Utc>,
     state: String,
     is_sealed: bool,
     max_step: i32,
@@ -90,7 +92,9 @@ impl Replay {
         let mut tx = Tenant::begin(store, caller.org_id).await?;
         let row: Option<SessionRow> = sqlx::query_as(
             "SELECT session_id, org_id, session_month, started_at, state::text AS state, \
-             sealed_at IS NOT NULL AS is_sealed, max_step FROM undolog_sessions \
+             sealed_at IS NOT NULL AS is_sealed, max_step, \
+             greatest(clock_timestamp(), last_executed_at) + interval '1 hour' AS executed_until \
+             FROM undolog_sessions \
              WHERE org_id = $1 AND session_id = $2 AND ($3::text IS NULL OR principal = $3)",
         )
         .bind(caller.org_id)
@@ -118,6 +122,7 @@ impl Replay {
             .bind(caller.org_id)
             .bind(session_id)
             .bind(session.started_at)
+            .bind(session.executed_until)
             .fetch_all(tx.conn())
             .await?;
         tx.commit().await?;

@@ -86,15 +86,18 @@ impl Step for WriteSnapshot {
             .execute(tx.conn())
             .await?;
         }
-        let session: Option<(NaiveDate, DateTime<Utc>)> = sqlx::query_as(
-            "SELECT session_month, started_at FROM undolog_sessions \
+        // Calls that are recorded until the statement below are to be found, too.
+        let session: Option<(NaiveDate, DateTime<Utc>, DateTime<Utc>)> = sqlx::query_as(
+            "SELECT session_month, started_at, \
+             greatest(clock_timestamp(), last_executed_at) + interval '1 hour' \
+             FROM undolog_sessions \
              WHERE session_id = $1 AND org_id = $2 AND sealed_at IS NULL",
         )
         .bind(self.session_id)
         .bind(self.org_id)
         .fetch_optional(tx.conn())
         .await?;
-        let Some((month, started_at)) = session else { return Ok(Ok(Written::NotDue)) };
+        let Some((month, started_at, until)) = session else { return Ok(Ok(Written::NotDue)) };
         for more in 0..SHARED_STEPS_MAX {
             let wanted = i64::from(SNAPSHOT_EVERY) + more;
             let found: Vec<Found> = sqlx::query_as(include_str!("../../sql/snapshot_next.sql"))
@@ -103,6 +106,7 @@ impl Step for WriteSnapshot {
                 .bind(self.org_id)
                 .bind(started_at)
                 .bind(wanted)
+                .bind(until)
                 .fetch_all(tx.conn())
                 .await?;
             let (gone, passed): (Vec<Found>, Vec<Found>) =

@@ -21,6 +21,7 @@ pub async fn finish(
             .bind(org_id)
             .bind(session.row.started_at)
             .bind(rollback.from_position)
+            .bind(session.executed_until())
             .fetch_one(tx.conn())
             .await?;
     rollback.residue_count = i32::try_from(residue).unwrap_or(i32::MAX);

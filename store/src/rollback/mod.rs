@@ -159,6 +159,7 @@ pub async fn drain_until(
             .bind(from_position)
             .bind(session.t())
             .bind(session.row.settle_ms)
+            .bind(session.executed_until())
             .fetch_one(tx.conn())
             .await?;
     Ok(until)

@@ -213,6 +213,7 @@ async fn is_empty(
         .bind(org_id)
         .bind(session.row.started_at)
         .bind(rollback.from_position)
+        .bind(session.executed_until())
         .fetch_one(tx.conn())
         .await?;
     Ok(!work)

@@ -47,6 +47,7 @@ impl Step for Complete {
                 .bind(org_id)
                 .bind(session.row.started_at)
                 .bind(self.accept_unknown)
+                .bind(session.executed_until())
                 .fetch_all(tx.conn())
                 .await?;
         if !open.is_empty() {

@@ -254,6 +254,7 @@ impl Rollback {
             .bind(session.id())
             .bind(org_id)
             .bind(session.row.started_at)
+            .bind(session.executed_until())
             .fetch_all(tx.conn())
             .await?)
     }

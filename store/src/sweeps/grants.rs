@@ -80,6 +80,7 @@ impl Step for LoseGrants {
                 .bind(session.row.via_proxy)
                 .bind(session.t())
                 .bind(GRANTS_PER_STEP_MAX)
+                .bind(session.executed_until())
                 .fetch_all(tx.conn())
                 .await?;
         for effect_id in &expired {

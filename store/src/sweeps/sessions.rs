@@ -128,6 +128,7 @@ pub(super) async fn facts(
         .bind(lease_ms)
         .bind(session.row.via_proxy)
         .bind(session.t())
+        .bind(session.executed_until())
         .fetch_one(tx.conn())
         .await?)
 }

@@ -50,6 +50,7 @@ async fn lose_expired(
         .bind(rollback.from_position)
         .bind(session.row.via_proxy)
         .bind(session.t())
+        .bind(session.executed_until())
         .fetch_all(tx.conn())
         .await?;
     for effect_id in expired {
@@ -75,6 +76,7 @@ async fn open_undecided(
                 .bind(org_id)
                 .bind(session.row.started_at)
                 .bind(rollback.from_position)
+                .bind(session.executed_until())
                 .fetch_all(tx.conn())
                 .await?;
         if page.is_empty() {

@@ -163,6 +163,10 @@ impl Bench {
         attempt: u32,
         output: &Value,
     ) -> Result<(), StepError> {
+        self.store.run(Commit { attempt, ..self.commit_step(effect_id, output) }).await
+    }
+
+    pub(crate) fn commit_step(&self, effect_id: Uuid, output: &Value) -> Commit {
         let result = StoredResult {
             success: true,
             output: output.to_string().into_bytes(),
@@ -170,8 +174,7 @@ impl Bench {
             duration_ms: 7,
         };
         let session_id = self.session;
-        let caller = self.agent();
-        self.store.run(Commit { caller, session_id, effect_id, attempt, result }).await
+        Commit { caller: self.agent(), session_id, effect_id, attempt: 0, result }
     }
 
     pub(crate) async fn fail(
@@ -179,15 +182,18 @@ impl Bench {
         effect_id: Uuid,
         effect: FailedEffect,
     ) -> Result<(), StepError> {
-        let step = Fail {
+        self.store.run(self.fail_step(effect_id, effect)).await
+    }
+
+    pub(crate) fn fail_step(&self, effect_id: Uuid, effect: FailedEffect) -> Fail {
+        Fail {
             caller: self.agent(),
             session_id: self.session,
             effect_id,
             attempt: 0,
             error: "it broke".into(),
             effect,
-        };
-        self.store.run(step).await
+        }
     }
 
     /// Fails go on in this session, so that its state stays.

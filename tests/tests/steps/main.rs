@@ -14,6 +14,7 @@ mod operate_dead_letters;
 mod operate_kit;
 mod operate_queue;
 mod operate_unknown;
+mod partitions;
 mod plans;
 mod replay;
 mod reports;

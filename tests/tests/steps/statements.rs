@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use sqlx::{Connection, Executor, PgConnection};
 use undolog_tests::pg::TestDb;
 
-fn files() -> Vec<PathBuf> {
+pub(crate) fn files() -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../store/sql");
     let mut files: Vec<PathBuf> = std::fs::read_dir(folder)
         .expect("the statements' folder")
@@ -17,17 +17,25 @@ fn files() -> Vec<PathBuf> {
     files
 }
 
-/// Plans a statement with nulls for its parameters. EXPLAIN checks the role's rights as well.
-async fn plan(conn: &mut PgConnection, sql: &str) -> Result<(), sqlx::Error> {
+/// Prepares a statement as `statement`; answers the types of its parameters.
+pub(crate) async fn prepare(
+    conn: &mut PgConnection,
+    sql: &str,
+) -> Result<Vec<String>, sqlx::Error> {
+    let sql = sql.trim_end().trim_end_matches(';');
     conn.execute("DEALLOCATE ALL").await?;
     conn.execute(format!("PREPARE statement AS {sql}").as_str()).await?;
-    let parameters: i64 = sqlx::query_scalar(
-        "SELECT cardinality(parameter_types)::bigint FROM pg_prepared_statements \
-         WHERE name = 'statement'",
+    sqlx::query_scalar(
+        "SELECT parameter_types::text[] FROM pg_prepared_statements WHERE name = 'statement'",
     )
+    .persistent(false)
     .fetch_one(&mut *conn)
-    .await?;
-    let nulls = vec!["NULL"; usize::try_from(parameters).expect("a count")].join(", ");
+    .await
+}
+
+/// Plans a statement with nulls for its parameters. EXPLAIN checks the role's rights as well.
+async fn plan(conn: &mut PgConnection, sql: &str) -> Result<(), sqlx::Error> {
+    let nulls = vec!["NULL"; prepare(conn, sql).await?.len()].join(", ");
     let call =
         if nulls.is_empty() { "statement".to_owned() } else { format!("statement({nulls})") };
     conn.execute(format!("EXPLAIN EXECUTE {call}").as_str()).await?;
@@ -42,12 +50,11 @@ async fn every_statement_file_is_planned() {
     let mut complaints = Vec::new();
     for file in files {
         let sql = std::fs::read_to_string(&file).expect("a statement");
-        let sql = sql.trim_end().trim_end_matches(';');
         let mut errors = Vec::new();
         for role in ["undolog_app", "undolog_worker", "undolog_owner"] {
             let mut conn = PgConnection::connect(db.url()).await.expect("connect");
             conn.execute(format!("SET ROLE {role}").as_str()).await.expect("the role");
-            match plan(&mut conn, sql).await {
+            match plan(&mut conn, &sql).await {
                 Ok(()) => {
                     errors.clear();
                     break;
