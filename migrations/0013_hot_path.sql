@@ -4,7 +4,7 @@
 SET search_path = public, pg_temp;
 
 INSERT INTO undolog_schema_migrations (version, description)
-VALUES ('0013', 'Hot path: policies are read after the session''s lock')
+VALUES ('0013', 'Hot path: policies after the lock, the top of the undo stack, fewer key locks')
 ON CONFLICT (version) DO NOTHING;
 
 -- ------------------------------------------------------------------ policies after the lock
@@ -24,3 +24,25 @@ COMMENT ON FUNCTION undolog_org_now(uuid) IS
   'The organisation''s row as of this call, inside a statement that began before a lock was granted';
 REVOKE ALL ON FUNCTION undolog_org_now(uuid) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION undolog_org_now(uuid) TO undolog_app, undolog_worker;
+
+-- ------------------------------------------------------------------ the top of the undo stack
+
+ALTER TABLE undolog_sessions ADD COLUMN undo_top int;
+COMMENT ON COLUMN undolog_sessions.undo_top IS 'No pending or running undo entry stands above this position; NULL: not known';
+
+-- ------------------------------------------------------------------ keys that were checked before
+
+-- A foreign key locks the row that it names. Rows of calls name their organisation, and so every
+-- call of it locked one row, which becomes a list of lockers (a MultiXact) as soon as two run at
+-- once. A step that writes such a row holds the lock of its session, which it found by the
+-- organisation, and the row names that session, or an entry or a request of it: that key stays, and
+-- takes the row along when the organisation is deleted. The documented keys stay as they are.
+ALTER TABLE undolog_undo_attempts
+  DROP CONSTRAINT IF EXISTS undolog_undo_attempts_org_id_fkey,
+  DROP CONSTRAINT IF EXISTS undolog_undo_attempts_session_id_fkey;
+ALTER TABLE undolog_effect_attempts
+  DROP CONSTRAINT IF EXISTS undolog_effect_attempts_org_id_fkey;
+ALTER TABLE undolog_rollbacks DROP CONSTRAINT IF EXISTS undolog_rollbacks_org_id_fkey;
+ALTER TABLE undolog_dead_letters DROP CONSTRAINT IF EXISTS undolog_dead_letters_org_id_fkey;
+ALTER TABLE undolog_notifications DROP CONSTRAINT IF EXISTS undolog_notifications_org_id_fkey;
+ALTER TABLE undolog_approval_votes DROP CONSTRAINT IF EXISTS undolog_approval_votes_org_id_fkey;

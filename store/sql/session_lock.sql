@@ -15,7 +15,7 @@ WITH locked AS MATERIALIZED (
   FOR NO KEY UPDATE OF s
 )
 SELECT l.session_id, l.org_id, l.project_id, l.principal, l.state::text AS state, l.implicit,
-  l.via_proxy, l.session_month, l.signature_version, l.numbering, l.event_seq, l.last_position,
+  l.via_proxy, l.session_month, l.signature_version, l.numbering, l.event_seq, l.last_position, l.undo_top,
   l.max_step, l.effects_total, l.commits_total, l.tool_calls_total, l.compensations_total,
   l.approvals_pending, l.started_at,
   l.completed_at, l.failed_at, l.failure_reason, l.failure_reason_raw, l.last_executed_at,

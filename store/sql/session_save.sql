@@ -11,7 +11,7 @@ WITH saved AS (
     failure_reason_raw = $12, last_executed_at = $13, last_rpc_at = $14, lease_renewed_at = $15,
     lease_hold_until = $16, grant_lost_at = $17, lease_failed_at = $18, residue_count = $19,
     unverified_count = $20, settled_at = $21, commits_total = $33, tool_calls_total = $34,
-    compensations_total = $35, approvals_pending = $36,
+    compensations_total = $35, approvals_pending = $36, undo_top = $37,
     settled_by = CASE WHEN $21::timestamptz IS NOT NULL THEN settled_by END,
     settled_note = CASE WHEN $21::timestamptz IS NOT NULL THEN settled_note END
   WHERE session_id = $1 AND org_id = $2

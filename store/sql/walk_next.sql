@@ -1,7 +1,10 @@
 -- The entry that the walk works on next: the open one with the highest position in scope, with what
 -- its calls came to so far, and whether one above it was given up and not settled yet.
--- Promise: reads one entry, however long the stack is. Lock: the session's lock is held.
--- Index: idx_undolog_undo_stack_session (pending), idx_undolog_undo_stack_running, then
+-- Promise: reads one entry, however long the stack is, and does not pass again over what a walk has
+-- left behind: nothing open stands above $4. (An index of what is open would be read from its top,
+-- over every entry that was undone since the oldest transaction of the server began.) Whether
+-- something blocks is asked only where it counts ($5). Lock: the session's lock is held.
+-- Index: undolog_undo_stack_session_position, idx_undolog_dead_letters_blocking,
 -- undolog_undo_attempt_number.
 SELECT u.undo_id, u.session_id, u.effect_id, u.attempt, u.stack_position, u.compensation_fn,
   u.compensation_version, u.compensation_args::text AS args_text,
@@ -13,7 +16,7 @@ SELECT u.undo_id, u.session_id, u.effect_id, u.attempt, u.stack_position, u.comp
     WHERE a.undo_id = u.undo_id AND a.org_id = $2 AND a.outcome = 'succeeded') AS has_success,
   l.undo_attempt_id AS last_attempt_id, l.outcome AS last_outcome, l.fence AS last_fence,
   l.number AS last_number,
-  EXISTS (
+  $5 AND EXISTS (
     SELECT FROM undolog_dead_letters d
     JOIN undolog_undo_stack f ON f.undo_id = d.undo_id AND f.org_id = $2
     WHERE d.session_id = $1 AND d.org_id = $2 AND d.closed_at IS NULL
@@ -26,12 +29,6 @@ LEFT JOIN LATERAL (
   WHERE a.undo_id = u.undo_id AND a.org_id = $2
   ORDER BY a.round DESC, a.number DESC LIMIT 1) l ON true
 WHERE u.org_id = $2 AND u.undo_id = (
-  SELECT top.undo_id FROM (
-    (SELECT undo_id, stack_position FROM undolog_undo_stack
-     WHERE session_id = $1 AND state = 'pending' AND stack_position >= $3
-     ORDER BY stack_position DESC LIMIT 1)
-    UNION ALL
-    (SELECT undo_id, stack_position FROM undolog_undo_stack
-     WHERE session_id = $1 AND state = 'running' AND stack_position >= $3)
-  ) AS top
-  ORDER BY top.stack_position DESC LIMIT 1)
+  SELECT undo_id FROM undolog_undo_stack
+  WHERE session_id = $1 AND stack_position BETWEEN $3 AND $4 AND state IN ('pending', 'running')
+  ORDER BY stack_position DESC LIMIT 1)

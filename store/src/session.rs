@@ -30,6 +30,7 @@ pub struct SessionRow {
     pub numbering: Option<String>,
     pub event_seq: i64,
     pub last_position: i32,
+    pub undo_top: Option<i32>,
     pub max_step: i32,
     pub effects_total: i32,
     pub commits_total: i32,
@@ -214,6 +215,12 @@ impl LockedSession {
         self.row.last_position
     }
 
+    /// An undo entry at this position is open now. Every entry passes here when it is made and when
+    /// it moves, so that a walk need not look above the highest of them.
+    pub(crate) fn undo_opened(&mut self, position: i32) {
+        self.row.undo_top = self.row.undo_top.map(|top| top.max(position));
+    }
+
     /// Approvals became pending (+) or left that state (−): the session awaits approval exactly
     /// while one is pending. A session that comes back has its resume window to be heard from.
     pub fn approvals_changed(&mut self, by: i32, actor: &str) -> Result<(), StepError> {
@@ -318,6 +325,7 @@ impl LockedSession {
             .bind(row.tool_calls_total)
             .bind(row.compensations_total)
             .bind(row.approvals_pending)
+            .bind(row.undo_top)
             .fetch_one(tx.conn())
             .await?;
         one_row(u64::try_from(rows).unwrap_or_default(), "session")

@@ -95,6 +95,9 @@ impl UndoRow {
             detail,
         );
         self.state = to.as_str().to_owned();
+        if matches!(to, UndoState::Pending | UndoState::Running) {
+            session.undo_opened(self.stack_position);
+        }
         if to == UndoState::Compensated {
             self.compensated_at = Some(session.t());
             self.next_try_at = None;
@@ -195,6 +198,7 @@ pub async fn insert(
     actor: &str,
 ) -> Result<(), StepError> {
     let org_id = tx.org_id();
+    session.undo_opened(entry.stack_position);
     session.record(
         Subject::Undo,
         entry.undo_id,

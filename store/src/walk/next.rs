@@ -84,8 +84,7 @@ pub(super) async fn next(
         };
         // The order is the promise: what lies below an entry that was given up waits for a human,
         // also when something else has made the rollback due.
-        if top.is_blocked && session.row.on_dead_letter != "continue" && crate::guard!("walk.halt")
-        {
+        if top.is_blocked && crate::guard!("walk.halt") {
             rollback::finish(tx, session, rollback, ACTOR).await?;
             return Ok(Decision::Finished);
         }
@@ -96,16 +95,35 @@ pub(super) async fn next(
     Ok(Decision::Again)
 }
 
+/// The open entry with the highest position in scope. `undo_top` only says where to begin to look:
+/// that nothing is left is never taken from it.
 async fn top(
+    tx: &mut Tenant,
+    session: &mut LockedSession,
+    rollback: &RollbackRow,
+) -> Result<Option<Top>, StepError> {
+    let mut found = top_below(tx, session, rollback, session.row.undo_top).await?;
+    if found.is_none() && session.row.undo_top.is_some() {
+        found = top_below(tx, session, rollback, None).await?;
+    }
+    let next = found.as_ref().map_or(rollback.from_position - 1, |top| top.entry.stack_position);
+    session.row.undo_top = Some(next);
+    Ok(found)
+}
+
+async fn top_below(
     tx: &mut Tenant,
     session: &LockedSession,
     rollback: &RollbackRow,
+    undo_top: Option<i32>,
 ) -> Result<Option<Top>, StepError> {
     let org_id = tx.org_id();
     Ok(sqlx::query_as(include_str!("../../sql/walk_next.sql"))
         .bind(session.id())
         .bind(org_id)
         .bind(rollback.from_position)
+        .bind(undo_top.unwrap_or(i32::MAX))
+        .bind(session.row.on_dead_letter != "continue")
         .fetch_optional(tx.conn())
         .await?)
 }

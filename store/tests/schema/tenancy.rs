@@ -144,3 +144,66 @@ async fn runtime_roles_cannot_delete_or_rewrite_history() {
         assert_eq!(refusal(&mut conn, rewrite).await, PERMISSION_DENIED, "{role}");
     }
 }
+
+/// Tables of settings: a row of theirs is written by a person, not by a call.
+const SETTINGS: [&str; 4] =
+    ["undolog_api_keys", "undolog_brakes", "undolog_breakers", "undolog_pauses"];
+
+#[tokio::test]
+async fn rows_of_calls_lock_their_organisation_by_documented_keys_only() {
+    let (server, _) = Server::migrated("org-keys").await;
+    let mut conn = server.connect("postgres").await;
+    let named: Vec<String> = sqlx::query_scalar(
+        "SELECT DISTINCT conrelid::regclass::text FROM pg_constraint
+         WHERE contype = 'f' AND confrelid = 'undolog_orgs'::regclass",
+    )
+    .fetch_all(&mut conn)
+    .await
+    .unwrap();
+    let ours: Vec<&String> = named
+        .iter()
+        .filter(|table| !RELATIONS.contains(&table.as_str()) && !SETTINGS.contains(&table.as_str()))
+        .collect();
+    assert_eq!(ours, [""; 0], "they name a session, an entry or a request of the organisation");
+}
+
+#[tokio::test]
+async fn an_organisation_that_is_deleted_takes_the_rows_of_its_calls_along() {
+    let (_server, mut conn) = filled("org-deleted").await;
+    // A row in every table that names a session, an entry or a request.
+    let of_org = format!("WHERE org_id = '{ORG_A}'");
+    for insert in [
+        "undolog_rollbacks (org_id, session_id, kind, cause, requested_by, created_at, due_at)
+           SELECT org_id, session_id, 'whole', 'c', 'r', now(), now() FROM undolog_sessions",
+        "undolog_dead_letters (org_id, session_id, effect_id, reason, created_at)
+           SELECT org_id, session_id, effect_id, 'R', now() FROM undolog_undo_stack",
+        "undolog_effect_attempts (org_id, session_id, effect_id, attempt, ended_at, state)
+           SELECT org_id, session_id, effect_id, 1, now(), 'failed' FROM undolog_undo_stack",
+        "undolog_undo_attempts (org_id, session_id, undo_id, rollback_id, round, number, fence,
+             worker, fn_hash, method, url, result_known, started_at)
+           SELECT org_id, session_id, undo_id, undo_id, 1, 1, 1, 'w', '', 'POST', 'u', true, now()
+           FROM undolog_undo_stack",
+        "undolog_notifications (org_id, session_id, kind, body, created_at, due_at)
+           SELECT org_id, session_id, 'session_halted', '{}', now(), now() FROM undolog_sessions",
+        "undolog_approval_votes (org_id, approval_request_id, principal, args_digest, round,
+             voted_at)
+           SELECT org_id, approval_request_id, 'p', '', 1, now() FROM undolog_approval_requests",
+    ] {
+        run(&mut conn, &format!("INSERT INTO {insert} {of_org}")).await;
+    }
+    run(&mut conn, &format!("DELETE FROM undolog_orgs {of_org}")).await;
+    // What is partitioned names no row of another table, and goes by months.
+    let left: Vec<String> = sqlx::query_scalar(
+        "SELECT c.relname::text FROM pg_class c
+         JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = 'org_id'
+         WHERE c.relkind = 'r' AND NOT c.relispartition
+           AND c.relnamespace = 'public'::regnamespace",
+    )
+    .fetch_all(&mut conn)
+    .await
+    .unwrap();
+    for table in left {
+        let rows = count(&mut conn, &format!("{table} {of_org}")).await;
+        assert_eq!(rows, 0, "{table}");
+    }
+}

@@ -21,6 +21,7 @@ mod reports;
 mod rollbacks;
 mod sessions;
 mod statements;
+mod walk_reads;
 #[path = "../walk/walker.rs"]
 #[expect(dead_code, reason = "the walker serves two test programs")]
 mod walker;
