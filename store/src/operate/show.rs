@@ -19,7 +19,7 @@ use crate::{
         page::{page_bytes, time_of},
         sessions::{DeadLetterShown, UndoShown},
     },
-    session::LockedSession,
+    session::{self, LockedSession},
     sessions::{PlannedItem, Preview},
     step::Caller,
     tenant::Tenant,
@@ -230,6 +230,7 @@ async fn read_detail(
     let session_id = session_id.ok_or_else(|| not_found(dead_letter_id))?;
     let session = LockedSession::lock(tx, session_id, caller).await?;
     let session = session.ok_or_else(|| not_found(dead_letter_id))?;
+    session::plan_for_values(tx).await?;
     let item: DeadLetterItem = item(tx, caller.org_id, dead_letter_id).await?.into();
     let effect: Option<EffectShown> = sqlx::query_as(include_str!("../../sql/operate_effect.sql"))
         .bind(caller.org_id)

@@ -1,5 +1,5 @@
-//! What a statement costs goes with the months that it asks about, not with those that there are: it
-//! binds both ends of a month's key, and no step has its statements planned again at each call.
+//! What a statement costs goes with the months that it asks about, not with those that there are:
+//! it binds both ends of a month's key, and no step has its statements planned again at each call.
 
 use std::collections::{BTreeMap, BTreeSet};
 
