@@ -335,8 +335,11 @@ impl LockedSession {
 /// Plans the statements that follow for their values, as outside of a step: for one that serves many
 /// filters, and is quick only when it is known which of them are not asked for.
 pub(crate) async fn plan_for_values(tx: &mut Tenant) -> Result<(), StepError> {
-    let sql = "SET LOCAL plan_cache_mode = auto; SET LOCAL enable_seqscan = on";
-    sqlx::raw_sql(sql).execute(tx.conn()).await?;
+    sqlx::query(
+        "SELECT set_config('plan_cache_mode', 'auto', true), set_config('enable_seqscan', 'on', true)",
+    )
+    .execute(tx.conn())
+    .await?;
     Ok(())
 }
 

@@ -39,7 +39,22 @@ const SINCE_0011: &[Index] = &[];
 const SINCE_0012: &[Index] = &[];
 
 // 0013 --------------------------------------------------------------------------------------------
-const SINCE_0013: &[Index] = &[];
+const SINCE_0013: &[Index] = &[
+    // Whether another call was asked for at a step.
+    index(
+        "idx_undolog_signatures_step",
+        "undolog_signatures",
+        "(session_month, session_id, step_index)",
+    ),
+    // What can stop a walk, which is asked at each of its steps.
+    index(
+        "idx_undolog_dead_letters_blocking",
+        "undolog_dead_letters",
+        "(session_id) WHERE closed_at IS NULL AND reason <> 'MISSING_RESULT'",
+    ),
+    // A session that is deleted takes its notifications along.
+    index("idx_undolog_notifications_session", "undolog_notifications", "(session_id)"),
+];
 
 // 0014 --------------------------------------------------------------------------------------------
 const SINCE_0014: &[Index] = &[

@@ -3,7 +3,7 @@
 
 use sqlx::{Connection as _, Executor as _, PgConnection};
 use undolog_core::retry::CallOutcome;
-use undolog_store::walk::Next;
+use undolog_store::{sessions::RollbackScope, walk::Next};
 
 use crate::{
     bench::Bench,
@@ -65,6 +65,31 @@ async fn a_walk_does_not_pass_again_over_what_it_has_undone() {
     assert!(matches!(next, Next::Done), "{next:?}");
     old.execute("ROLLBACK").await.expect("end");
     bench.check().await;
+}
+
+#[tokio::test]
+async fn dead_letters_that_stop_nothing_are_not_read_at_each_step() {
+    let bench = Bench::new().await;
+    pay(&bench, 2).await;
+    bench.rollback(RollbackScope::Whole).await.expect("rollback");
+    let mut conn = PgConnection::connect(bench.db.url()).await.expect("connect");
+    conn.execute("SET enable_seqscan = off; SET plan_cache_mode = force_generic_plan")
+        .await
+        .expect("as a step does");
+    // As a session has it of whose many calls no result is known, or whose letters were closed.
+    let letters = |reason: &str, closed: &str| {
+        format!(
+            "INSERT INTO undolog_dead_letters (org_id, session_id, effect_id, undo_id, reason, \
+               created_at, closed_at, closed_by) \
+             SELECT u.org_id, u.session_id, uuidv7_or_random(), u.undo_id, '{reason}', now(), \
+               {closed}, CASE WHEN {closed} IS NOT NULL THEN 'ada' END \
+             FROM undolog_undo_stack u, generate_series(1, 1000) WHERE u.stack_position = 2"
+        )
+    };
+    bench.run_sql(&letters("MISSING_RESULT", "NULL::timestamptz")).await;
+    bench.run_sql(&letters("EXHAUSTED", "now()")).await;
+    let read = pages(&bench, &mut conn, i32::MAX).await;
+    assert!(read < 40, "{read} pages");
 }
 
 #[tokio::test]
