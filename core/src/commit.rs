@@ -14,8 +14,22 @@ pub enum StoredResult {
     Different,
 }
 
-/// What a Commit finds under the session lock. For a stale attempt `entry` and `stored` are that
-/// attempt's own.
+/// The rollback whose scope holds a position. A live one holds everything from its first position
+/// up; an ended partial one ends at the position that the session had come to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// None.
+    Outside,
+    /// The session's live rollback.
+    Live,
+    /// A partial rollback that has ended: it is never opened again.
+    EndedPartial,
+    /// A whole rollback that has ended: new work opens it again.
+    EndedWhole,
+}
+
+/// What a Commit finds under the session lock. For a stale attempt `entry`, `stored`, `scope` and
+/// `operator_said_not_applied` are that attempt's own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CommitFound {
     /// The effect's state.
@@ -32,8 +46,10 @@ pub struct CommitFound {
     pub entry: Option<UndoState>,
     /// The reason of the open dead letter on this entry, or on the effect itself.
     pub dead_letter: Option<DeadLetterReason>,
-    /// A rollback whose scope holds this effect has begun, whether it still runs or has ended.
-    pub rollback_begun: bool,
+    /// The rollback whose scope holds the call.
+    pub scope: Scope,
+    /// The session has a live rollback, whatever its scope.
+    pub rollback_live: bool,
     /// An operator settled that the call was not applied.
     pub operator_said_not_applied: bool,
     /// The registration allows to run the compensation again.
@@ -54,6 +70,11 @@ pub enum CommitAction {
     /// A new undo entry, with a new id, on top. When the effect is already `compensated` its
     /// state stays while the new entry is worked on.
     NewEntry,
+    /// The skipped entry is owed a new one: it is made when the live rollback, whose scope does
+    /// not hold this call, has ended or was widened.
+    OweEntry,
+    /// A rollback of the new entry alone begins; the session comes back afterwards.
+    StartLate,
     /// The failed entry goes back to `pending`.
     RequeueEntry,
     /// The open dead letter is closed by this evidence.
@@ -64,7 +85,7 @@ pub enum CommitAction {
     OpenDeadLetter(DeadLetterReason),
     /// The committed irreversible effect counts as residue of the rollback.
     CountResidue,
-    /// The rollback is due again, and a session that had ended reopens.
+    /// The live rollback is due, or the ended whole one opens again.
     MakeDue,
     /// An event without a change of the effect's state.
     Event(EffectEvent),
@@ -128,19 +149,22 @@ fn first_commit(found: &CommitFound) -> Vec<CommitAction> {
         if found.dead_letter == Some(DeadLetterReason::OutcomeUnknown) {
             actions.push(A::CloseDeadLetter);
         }
-        if found.rollback_begun {
+        if found.scope != Scope::Outside {
             actions.push(A::CountResidue);
-            // A walk that has ended well has nothing more to do about it.
-            if found.session != SessionState::Compensated {
-                actions.push(A::MakeDue);
-            }
+        }
+        // It moves nothing; a live rollback may have waited for it.
+        if found.scope == Scope::Live {
+            actions.push(A::MakeDue);
         }
         return actions;
     }
     match found.entry {
         Some(UndoState::Pending | UndoState::Running) => {}
         // An effect without an entry could not be undone: it gets one, like after a skip.
-        Some(UndoState::Skipped) | None => actions.push(A::NewEntry),
+        Some(UndoState::Skipped) | None => {
+            actions.extend(new_work(found));
+            return actions;
+        }
         Some(UndoState::Failed) if waits_for_result(found.dead_letter) => {
             actions.extend([A::CloseDeadLetter, A::RequeueEntry]);
         }
@@ -151,17 +175,33 @@ fn first_commit(found: &CommitFound) -> Vec<CommitAction> {
         }
         Some(UndoState::Compensated) => return after_compensated(found),
     }
-    if found.rollback_begun {
+    if matches!(found.scope, Scope::Live | Scope::EndedWhole) {
         actions.push(A::MakeDue);
     }
     actions
 }
 
+/// What has to be undone although the call's own entry is settled: always a new entry on top, and
+/// never more than that entry.
+fn new_work(found: &CommitFound) -> Vec<CommitAction> {
+    use CommitAction as A;
+    match found.scope {
+        // On top of the stack it would lie in the scope of a rollback that nobody asked for.
+        Scope::Outside if found.rollback_live => vec![A::OweEntry],
+        Scope::Outside => vec![A::NewEntry],
+        Scope::Live | Scope::EndedWhole => vec![A::NewEntry, A::MakeDue],
+        Scope::EndedPartial if found.rollback_live => vec![A::NewEntry, A::MakeDue],
+        Scope::EndedPartial if found.session.is_live() => vec![A::NewEntry, A::StartLate],
+        // The session ended meanwhile: a human decides.
+        Scope::EndedPartial => vec![A::OpenDeadLetter(DeadLetterReason::LateCommit)],
+    }
+}
+
 fn after_compensated(found: &CommitFound) -> Vec<CommitAction> {
     use CommitAction as A;
     let mut actions = vec![A::StoreResult, A::Event(EffectEvent::LateResult)];
-    if found.is_repeatable {
-        actions.extend([A::NewEntry, A::MakeDue]);
+    if found.is_repeatable && found.scope != Scope::Outside {
+        actions.extend(new_work(found));
     } else {
         actions.push(A::OpenDeadLetter(DeadLetterReason::LateCommit));
     }
@@ -187,15 +227,13 @@ fn stale(found: &CommitFound) -> CommitPlan {
     if !found.granted {
         return plan(vec![], Some(Reason::NotGranted));
     }
+    if found.operator_said_not_applied {
+        return contradicted(found);
+    }
     let mut actions = vec![A::StoreOnAttempt, A::Event(EffectEvent::StaleReport)];
     match (found.tier, found.entry) {
-        (Tier::Irreversible, _) if found.rollback_begun => actions.push(A::CountResidue),
-        (Tier::Compensable, Some(UndoState::Skipped)) => {
-            actions.push(A::NewEntry);
-            if found.rollback_begun {
-                actions.push(A::MakeDue);
-            }
-        }
+        (Tier::Irreversible, _) if found.scope != Scope::Outside => actions.push(A::CountResidue),
+        (Tier::Compensable, Some(UndoState::Skipped)) => actions.extend(new_work(found)),
         _ => {}
     }
     plan(actions, session_reply(found))
@@ -215,9 +253,11 @@ const fn waits_for_result(cause: Option<DeadLetterReason>) -> bool {
 }
 
 /// The caller hears the session's state when its work is being, or was, taken back.
-const fn session_reply(found: &CommitFound) -> Option<Reason> {
+fn session_reply(found: &CommitFound) -> Option<Reason> {
     match found.session {
         SessionState::Active | SessionState::AwaitingApproval | SessionState::Completed => None,
+        // A partial rollback of other calls runs, and the session comes back.
+        SessionState::Compensating if found.scope != Scope::Live => None,
         ended => Reason::of_session(ended),
     }
 }

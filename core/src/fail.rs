@@ -5,6 +5,17 @@ use crate::state::{
 };
 use crate::{Reason, Tier};
 
+/// The session's live rollback, as a call sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LiveRollback {
+    /// There is none.
+    None,
+    /// Its scope holds the call.
+    Covers,
+    /// It is a partial one, and the call lies below it.
+    Above,
+}
+
 /// What a Fail finds under the session lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FailFound {
@@ -24,8 +35,8 @@ pub struct FailFound {
     pub entry: Option<UndoState>,
     /// The reason of the open dead letter on the effect itself.
     pub dead_letter: Option<DeadLetterReason>,
-    /// A rollback whose scope holds this effect is live.
-    pub rollback_live: bool,
+    /// The session's live rollback.
+    pub rollback: LiveRollback,
     /// The session's policy `on_tool_failure` is `continue`.
     pub continues: bool,
     /// The session's state.
@@ -43,7 +54,7 @@ pub enum FailAction {
     SkipEntry,
     /// The open dead letter is closed by this evidence.
     CloseDeadLetter,
-    /// The session fails and its rollback begins.
+    /// The session fails and its rollback begins, or the live partial one becomes the whole.
     FailSession,
     /// The live rollback is due: it may have waited for this report.
     MakeDue,
@@ -98,10 +109,13 @@ pub fn decide(found: &FailFound) -> FailPlan {
         | EffectState::Compensated
         | EffectState::CompensationFailed => return event_only(EffectEvent::StaleReport),
     };
-    if found.rollback_live {
-        actions.push(A::MakeDue);
-    } else if found.session.is_live() && !found.continues {
-        actions.push(A::FailSession);
+    match found.rollback {
+        LiveRollback::Covers => actions.push(A::MakeDue),
+        LiveRollback::Above if !found.continues => actions.push(A::FailSession),
+        LiveRollback::None if found.session.is_live() && !found.continues => {
+            actions.push(A::FailSession);
+        }
+        LiveRollback::Above | LiveRollback::None => {}
     }
     FailPlan { actions, reply: None }
 }

@@ -53,6 +53,9 @@ pub enum Found {
     Compensated,
     /// Undoing it failed.
     CompensationFailed,
+    /// An operator said that it was not applied and a report says that it was; nobody has settled
+    /// that yet.
+    Contradicted,
     /// Nothing for this signature, and another call holds the step.
     StepHeld,
     /// Nothing.
@@ -68,6 +71,8 @@ pub struct Context {
     pub sealed: bool,
     /// The policy lets several calls share a step.
     pub shared_steps: bool,
+    /// The session is being rolled back for a late report only, and its agent goes on afterwards.
+    pub late_rollback: bool,
 }
 
 /// What Intercept does.
@@ -118,6 +123,7 @@ pub const fn decide(found: Found, session: SessionState, context: Context) -> De
         Found::Compensating => return Refuse(Reason::UndoRunning),
         Found::Compensated => return Refuse(Reason::AlreadyUndone),
         Found::CompensationFailed => return Refuse(Reason::UndoFailed),
+        Found::Contradicted => return Refuse(Reason::Contradicted),
         _ => {}
     }
     match session {
@@ -129,6 +135,7 @@ pub const fn decide(found: Found, session: SessionState, context: Context) -> De
             _ => Refuse(Reason::SessionCompleted),
         },
         SessionState::Failed => Refuse(Reason::SessionFailed),
+        SessionState::Compensating if context.late_rollback => Refuse(Reason::UndoRunning),
         SessionState::Compensating => Refuse(Reason::SessionCompensating),
         SessionState::Compensated => Refuse(Reason::SessionCompensated),
         SessionState::Halted => Refuse(Reason::SessionHalted),
@@ -168,6 +175,7 @@ const fn in_live_session(found: Found, awaiting: bool, tier: Tier) -> Decision {
         Found::Compensating => Decision::Refuse(Reason::UndoRunning),
         Found::Compensated => Decision::Refuse(Reason::AlreadyUndone),
         Found::CompensationFailed => Decision::Refuse(Reason::UndoFailed),
+        Found::Contradicted => Decision::Refuse(Reason::Contradicted),
     }
 }
 

@@ -96,7 +96,8 @@ pub struct Plan {
 ///
 /// # Errors
 /// `STEP_ORDER` when a step to keep lies above one to undo, and `RESIDUE` when a partial rollback
-/// meets a committed irreversible effect and the caller did not allow that.
+/// meets an irreversible effect that is committed, or may still commit, and the caller did not
+/// allow that.
 pub fn plan(
     items: &[Item],
     scope: Scope,
@@ -125,8 +126,11 @@ pub fn plan(
         waits_for: pick(&|i| i.is_granted),
         next_step_index: next_step_index(items),
     };
-    if scope != Scope::Whole && !allow_residue && !plan.residue.is_empty() {
-        let steps: Vec<_> = plan.residue.iter().map(|i| i.step_index.to_string()).collect();
+    // A call that runs now can commit while the rollback waits for it.
+    let running = plan.waits_for.iter().filter(|item| irreversible(item));
+    let steps: Vec<_> =
+        plan.residue.iter().chain(running).map(|item| item.step_index.to_string()).collect();
+    if scope != Scope::Whole && !allow_residue && !steps.is_empty() {
         return Err(Refusal::new(Reason::Residue).with("step_indexes", steps.join(",")));
     }
     Ok(plan)

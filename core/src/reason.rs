@@ -115,8 +115,8 @@ reasons! {
         "An approver edited the arguments, and this caller did not say that it means the edit.";
     NotGranted => "NOT_GRANTED", FailedPrecondition,
         "This call was never granted, so it has no outcome to report.";
-    UndoRunning => "UNDO_RUNNING", FailedPrecondition,
-        "The call is being undone.";
+    UndoRunning => "UNDO_RUNNING", Aborted,
+        "The call is being undone, or the session undoes a call that was reported late.";
     AlreadyUndone => "ALREADY_UNDONE", FailedPrecondition,
         "The call was undone; use a new step to run it again.";
     UndoFailed => "UNDO_FAILED", FailedPrecondition,
@@ -187,7 +187,9 @@ impl Reason {
     #[must_use]
     pub const fn retry_after_ms(self) -> Option<u64> {
         match self {
-            Self::InProgress | Self::RateLimited | Self::Unavailable => Some(RETRY_AFTER_MS),
+            Self::InProgress | Self::UndoRunning | Self::RateLimited | Self::Unavailable => {
+                Some(RETRY_AFTER_MS)
+            }
             // A human decides: asking more often than this does not make it faster.
             Self::SessionAwaitingApproval => Some(5 * RETRY_AFTER_MS),
             _ => None,

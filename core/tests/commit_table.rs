@@ -1,6 +1,8 @@
 //! Every row of the late-commit table, and the rules around it.
 
-use undolog_core::commit::{CommitAction as A, CommitFound, CommitPlan, StoredResult, decide};
+use undolog_core::commit::{
+    CommitAction as A, CommitFound, CommitPlan, Scope, StoredResult, decide,
+};
 use undolog_core::state::{DeadLetterReason, EffectEvent, EffectState, SessionState, UndoState};
 use undolog_core::{Reason, Tier};
 
@@ -13,7 +15,8 @@ const FOUND: CommitFound = CommitFound {
     stored: StoredResult::None,
     entry: Some(UndoState::Pending),
     dead_letter: None,
-    rollback_begun: false,
+    scope: Scope::Outside,
+    rollback_live: false,
     operator_said_not_applied: false,
     is_repeatable: false,
     session: SessionState::Active,
@@ -22,7 +25,8 @@ const FOUND: CommitFound = CommitFound {
 /// The same after its lease ran out and the session's rollback began.
 const LATE: CommitFound = CommitFound {
     effect: EffectState::Unknown,
-    rollback_begun: true,
+    scope: Scope::Live,
+    rollback_live: true,
     session: SessionState::Compensating,
     ..FOUND
 };
@@ -62,6 +66,8 @@ fn evidence_is_recorded_in_every_session_state() {
         assert_eq!(plan.actions, [A::Commit], "{session}");
         let hears = match session {
             SessionState::Active | SessionState::AwaitingApproval | SessionState::Completed => None,
+            // A rollback of other calls runs.
+            SessionState::Compensating => None,
             ended => of(ended),
         };
         assert_eq!(plan.reply, hears, "{session}");
@@ -112,12 +118,19 @@ fn late_skipped_entry_gets_a_new_one_and_the_session_reopens() {
     let skipped = CommitFound {
         effect: EffectState::Failed,
         entry: Some(UndoState::Skipped),
+        scope: Scope::EndedWhole,
+        rollback_live: false,
         session: SessionState::Compensated,
         ..LATE
     };
     let actions = [A::Commit, A::NewEntry, A::MakeDue];
     check(skipped, &actions, of(SessionState::Compensated));
-    let live = CommitFound { rollback_begun: false, session: SessionState::Active, ..skipped };
+    let live = CommitFound {
+        scope: Scope::Outside,
+        rollback_live: false,
+        session: SessionState::Active,
+        ..skipped
+    };
     check(live, &[A::Commit, A::NewEntry], None);
 }
 
@@ -175,6 +188,8 @@ fn late_compensated_entry_is_a_dead_letter_or_runs_again() {
     let undone = CommitFound {
         effect: EffectState::Compensated,
         entry: Some(UndoState::Compensated),
+        scope: Scope::EndedWhole,
+        rollback_live: false,
         session: SessionState::Compensated,
         ..LATE
     };
@@ -193,8 +208,13 @@ fn late_irreversible_is_residue_and_closes_its_dead_letter() {
         let found = CommitFound { effect, ..late };
         check(found, &[A::Commit, A::CountResidue, A::MakeDue], hears);
     }
-    let ended =
-        CommitFound { effect: EffectState::Failed, session: SessionState::Compensated, ..late };
+    let ended = CommitFound {
+        effect: EffectState::Failed,
+        scope: Scope::EndedWhole,
+        rollback_live: false,
+        session: SessionState::Compensated,
+        ..late
+    };
     check(ended, &[A::Commit, A::CountResidue], of(SessionState::Compensated));
     let open = CommitFound {
         dead_letter: Some(DeadLetterReason::OutcomeUnknown),
@@ -236,7 +256,7 @@ fn a_stale_commit_stays_on_its_attempt() {
     };
     check(stale, &[A::StoreOnAttempt, stale_event, A::NewEntry], None);
     let late = CommitFound {
-        rollback_begun: true,
+        scope: Scope::EndedWhole,
         session: SessionState::Compensated,
         effect: EffectState::Compensated,
         ..stale
@@ -249,6 +269,58 @@ fn a_stale_commit_stays_on_its_attempt() {
     let irreversible = CommitFound { tier: Tier::Irreversible, entry: None, ..late };
     let actions = [A::StoreOnAttempt, stale_event, A::CountResidue];
     check(irreversible, &actions, of(SessionState::Compensated));
+}
+
+#[test]
+fn late_work_of_an_ended_partial_rollback_is_its_new_entry_alone() {
+    let given_back = CommitFound {
+        effect: EffectState::Compensated,
+        entry: Some(UndoState::Compensated),
+        scope: Scope::EndedPartial,
+        rollback_live: false,
+        is_repeatable: true,
+        session: SessionState::Active,
+        ..LATE
+    };
+    let again = [A::StoreResult, LATE_RESULT, A::NewEntry, A::StartLate];
+    check(given_back, &again, None);
+    // A live rollback of later calls covers the new entry as well.
+    let live =
+        CommitFound { rollback_live: true, session: SessionState::Compensating, ..given_back };
+    check(live, &[A::StoreResult, LATE_RESULT, A::NewEntry, A::MakeDue], None);
+    let letter = A::OpenDeadLetter(DeadLetterReason::LateCommit);
+    let once = CommitFound { is_repeatable: false, ..given_back };
+    check(once, &[A::StoreResult, LATE_RESULT, letter], None);
+    for session in [SessionState::Completed, SessionState::Failed, SessionState::Halted] {
+        let ended = CommitFound { session, ..given_back };
+        assert_eq!(decide(&ended).actions, [A::StoreResult, LATE_RESULT, letter], "{session}");
+        let skipped =
+            CommitFound { effect: EffectState::Failed, entry: Some(UndoState::Skipped), ..ended };
+        assert_eq!(decide(&skipped).actions, [A::Commit, letter], "{session}");
+    }
+    let skipped =
+        CommitFound { effect: EffectState::Failed, entry: Some(UndoState::Skipped), ..given_back };
+    check(skipped, &[A::Commit, A::NewEntry, A::StartLate], None);
+    // What cannot be undone moves nothing.
+    let irreversible = CommitFound { tier: Tier::Irreversible, entry: None, ..skipped };
+    check(irreversible, &[A::Commit, A::CountResidue], None);
+}
+
+#[test]
+fn a_call_outside_of_a_live_rollback_is_not_put_into_its_scope() {
+    let below = CommitFound {
+        effect: EffectState::Failed,
+        entry: Some(UndoState::Skipped),
+        scope: Scope::Outside,
+        ..LATE
+    };
+    check(below, &[A::Commit, A::OweEntry], None);
+    let running =
+        CommitFound { effect: EffectState::Executing, entry: Some(UndoState::Pending), ..below };
+    check(running, &[A::Commit], None);
+    let irreversible = CommitFound { tier: Tier::Irreversible, entry: None, ..running };
+    let irreversible = CommitFound { effect: EffectState::Approved, ..irreversible };
+    check(irreversible, &[A::Commit], None);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The rules of Fail.
 
-use undolog_core::fail::{FailAction as A, FailFound, FailPlan, decide};
+use undolog_core::fail::{FailAction as A, FailFound, FailPlan, LiveRollback, decide};
 use undolog_core::state::{
     DeadLetterReason, EffectEvent, EffectState, FailedEffect, Outcome, SessionState, UndoState,
 };
@@ -16,13 +16,13 @@ const FOUND: FailFound = FailFound {
     has_result: false,
     entry: Some(UndoState::Pending),
     dead_letter: None,
-    rollback_live: false,
+    rollback: LiveRollback::None,
     continues: false,
     session: SessionState::Active,
 };
 
 const ROLLING_BACK: FailFound =
-    FailFound { rollback_live: true, session: SessionState::Compensating, ..FOUND };
+    FailFound { rollback: LiveRollback::Covers, session: SessionState::Compensating, ..FOUND };
 
 const STALE: A = A::Event(EffectEvent::StaleReport);
 
@@ -116,7 +116,7 @@ fn on_unknown_only_not_applied_changes_the_state() {
         tier: Tier::Irreversible,
         entry: None,
         dead_letter: Some(DeadLetterReason::OutcomeUnknown),
-        rollback_live: true,
+        rollback: LiveRollback::Covers,
         session: SessionState::Halted,
         ..unknown
     };
@@ -138,4 +138,17 @@ fn what_was_never_granted_has_nothing_to_report() {
         let found = FailFound { effect, tier: Tier::Irreversible, granted: false, ..FOUND };
         check(found, &[], Some(Reason::NotGranted));
     }
+}
+
+#[test]
+fn below_a_partial_rollback_it_fails_the_session_all_the_same() {
+    let below =
+        FailFound { rollback: LiveRollback::Above, session: SessionState::Compensating, ..FOUND };
+    check(below, &[A::Fail(Outcome::MaybeApplied), A::FailSession], None);
+    check(FailFound { continues: true, ..below }, &[A::Fail(Outcome::MaybeApplied)], None);
+    check(
+        FailFound { session: SessionState::Halted, ..below },
+        &[A::Fail(Outcome::MaybeApplied), A::FailSession],
+        None,
+    );
 }

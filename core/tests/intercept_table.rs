@@ -13,7 +13,7 @@ use SessionState::{
 };
 
 fn context(tier: Tier) -> Context {
-    Context { tier, sealed: false, shared_steps: false }
+    Context { tier, sealed: false, shared_steps: false, late_rollback: false }
 }
 
 /// Checks one row: the cells of active, awaiting and completed; `None` in `other` means that every
@@ -154,5 +154,29 @@ fn a_sealed_session_neither_replays_nor_runs() {
             let sealed = Context { sealed: true, ..context(Tier::Compensable) };
             assert_eq!(decide(found, *session, sealed), Refuse(Reason::SessionExpired));
         }
+    }
+}
+
+#[test]
+fn while_only_late_work_is_undone_the_agent_is_asked_to_wait() {
+    for tier in JOURNALLED {
+        let late = Context { late_rollback: true, ..context(tier) };
+        for found in [Found::Committed, Found::Nothing, Found::Pending, Found::ApprovedUngranted] {
+            assert_eq!(decide(found, Compensating, late), Refuse(Reason::UndoRunning), "{found:?}");
+        }
+    }
+    assert_eq!(Reason::UndoRunning.code().as_str(), "ABORTED");
+    assert!(Reason::UndoRunning.retry_after_ms().is_some());
+}
+
+#[test]
+fn a_contradicted_call_is_granted_to_nobody() {
+    for tier in JOURNALLED {
+        row(
+            Found::Contradicted,
+            tier,
+            [Refuse(Reason::Contradicted); 3],
+            Some(Refuse(Reason::Contradicted)),
+        );
     }
 }

@@ -116,7 +116,7 @@ fn open_approvals_in_scope_are_voided_by_the_position_at_which_they_were_asked()
     // Granted later than asked: its position counts, and the drain waits for it.
     let granted = Item { asked_position: Some(2), is_granted: true, ..approved };
     let granted = Item { position: Some(5), ..granted };
-    let partial = plan(&[granted], Scope::FromPosition(3), false, 6).expect("no residue");
+    let partial = plan(&[granted], Scope::FromPosition(3), true, 6).expect("residue is allowed");
     assert!(partial.voided.is_empty());
     assert_eq!(positions(&partial.waits_for), [5]);
 }
@@ -137,8 +137,11 @@ fn live_grants_of_both_tiers_are_waited_for_in_scope_only() {
         |n| Item { state: EffectState::Executing, is_granted: true, ..compensable(n, n) };
     let approved = Item { is_granted: true, ..irreversible(3, 3, EffectState::Approved) };
     let items = [executing(1), executing(2), approved];
-    let partial = plan(&items, Scope::FromPosition(2), false, 4).expect("no residue");
+    let partial = plan(&items, Scope::FromPosition(2), true, 4).expect("residue is allowed");
     assert_eq!(positions(&partial.waits_for), [3, 2]);
+    // An irreversible call that runs may still commit: that is asked for first.
+    let refused = plan(&items, Scope::FromPosition(2), false, 4).expect_err("it may commit");
+    assert_eq!(refused.reason, Reason::Residue);
 }
 
 #[test]

@@ -31,6 +31,7 @@ fn only_reasons_that_pass_by_themselves_ask_to_retry() {
     let expected = [
         &Reason::InProgress,
         &Reason::SessionAwaitingApproval,
+        &Reason::UndoRunning,
         &Reason::RateLimited,
         &Reason::Unavailable,
     ];

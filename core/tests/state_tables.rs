@@ -62,9 +62,13 @@ fn session() {
         active|awaiting_approval|completed|halted session_rollback_requested failed
         failed session_rollback_started compensating
         active|awaiting_approval session_partial_rollback_started compensating
+        completed|failed|halted session_partial_rollback_started compensating
         compensating session_rollback_widened compensating
         compensating session_partial_rollback_done active
         compensating session_partial_rollback_done_awaiting awaiting_approval
+        compensating session_partial_rollback_done_completed completed
+        compensating session_partial_rollback_done_failed failed
+        compensating session_partial_rollback_done_halted halted
         compensating session_compensated compensated
         compensating session_walk_halted halted
         compensated|halted session_reopened compensating
@@ -80,7 +84,9 @@ const ANY_REPORT: &str = "
     pending|executing|committed|compensating|compensated stale_report|result_conflict =
     compensation_failed|approved|rejected|failed|unknown stale_report|result_conflict =
     committed replayed committed
-    failed contradicted failed
+    pending|executing|committed|compensating|compensated contradicted =
+    compensation_failed|approved|rejected|failed|unknown contradicted =
+    failed|unknown|rejected result_stands committed
     unknown|failed committed|resolved_committed committed
     unknown failed_not_applied failed
     unknown|failed resolved_not_applied failed
@@ -195,7 +201,7 @@ fn rollback() {
         draining|walking|halted rollback_widened draining
         draining|walking rollback_halted halted
         draining|walking rollback_compensated compensated
-        halted|compensated rollback_reopened walking
+        halted|compensated rollback_reopened draining
         compensated rollback_dead_lettered halted
         draining|walking|halted rollback_superseded superseded
         "
@@ -238,5 +244,5 @@ fn the_drawing_shows_every_machine() {
     let page = undolog_core::state::mermaid();
     assert_eq!(page.matches("```mermaid\nstateDiagram-v2\n").count(), 7);
     assert!(page.contains("    [*] --> pending: intercepted\n"));
-    assert!(page.contains("    failed --> compensating: session_rollback_started\n"));
+    assert!(page.contains("    compensating --> compensated: session_compensated\n"));
 }

@@ -149,16 +149,3 @@ pub async fn close(
     );
     Ok(())
 }
-
-/// How many dead letters of the session are open.
-pub async fn open_count(tx: &mut Tenant, session_id: Uuid) -> Result<i64, StepError> {
-    let org_id = tx.org_id();
-    Ok(sqlx::query_scalar(
-        "SELECT count(*) FROM undolog_dead_letters \
-         WHERE session_id = $1 AND org_id = $2 AND closed_at IS NULL",
-    )
-    .bind(session_id)
-    .bind(org_id)
-    .fetch_one(tx.conn())
-    .await?)
-}

@@ -187,6 +187,25 @@ pub async fn require(
     })
 }
 
+/// Stores the result of an effect that has none yet.
+pub(crate) async fn store_result(
+    tx: &mut Tenant,
+    effect: &EffectRow,
+    jsonb_text: Option<&str>,
+    raw: Option<&[u8]>,
+) -> Result<(), StepError> {
+    let org_id = tx.org_id();
+    let done = sqlx::query(include_str!("../sql/effect_result.sql"))
+        .bind(effect.effect_id)
+        .bind(effect.executed_at)
+        .bind(org_id)
+        .bind(jsonb_text)
+        .bind(raw)
+        .execute(tx.conn())
+        .await?;
+    one_row(done.rows_affected(), "result")
+}
+
 /// Writes back what a step changed of an effect. The result is written by its own statement.
 pub async fn save(tx: &mut Tenant, effect: &EffectRow) -> Result<(), StepError> {
     let org_id = tx.org_id();

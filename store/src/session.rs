@@ -209,6 +209,11 @@ impl LockedSession {
         }
     }
 
+    /// The number that the next recorded event of this step gets.
+    pub fn next_event_seq(&self) -> i64 {
+        self.row.event_seq + i64::try_from(self.events.len()).unwrap_or(i64::MAX) + 1
+    }
+
     /// The next number of the session's one counter of positions.
     pub fn next_position(&mut self) -> i32 {
         self.row.last_position += 1;

@@ -72,6 +72,11 @@ impl UndoRow {
         Ok(bundle.is_some_and(|bundle| bundle.fn_body.repeatable))
     }
 
+    /// It was skipped because its call had not been applied, as far as was known.
+    pub fn is_not_applied(&self) -> bool {
+        self.skip_reason.as_deref() == Some(SkipReason::NotApplied.as_str())
+    }
+
     /// Moves the entry and records it in the session's events.
     pub fn apply(
         &mut self,

@@ -102,6 +102,8 @@ named_enum! {
         ResolvedCompensated => "resolved_compensated",
         /// An operator or a probe found that it happened.
         ResolvedCommitted => "resolved_committed",
+        /// The stored result of another attempt became the call's result.
+        ResultStands => "result_stands",
         /// An operator or a probe found that it did not happen.
         ResolvedNotApplied => "resolved_not_applied",
         /// A stored result was served.
@@ -146,6 +148,8 @@ pub fn transition(
         (E::Lapsed | E::Revoked, S::Approved) if !compensable => Some(S::Rejected),
         (E::Committed, s) if s == granted => Some(S::Committed),
         (E::Committed | E::ResolvedCommitted, S::Unknown | S::Failed) => Some(S::Committed),
+        // An earlier attempt is known to have succeeded: its result is the call's.
+        (E::ResultStands, S::Unknown | S::Failed | S::Rejected) => Some(S::Committed),
         (E::FailedNotApplied | E::FailedMaybeApplied, s) if s == granted => Some(S::Failed),
         (E::FailedNotApplied, S::Unknown) => Some(S::Failed),
         (E::ResolvedNotApplied, S::Unknown | S::Failed) => Some(S::Failed),
@@ -168,13 +172,12 @@ pub fn transition(
             Some(S::Compensated)
         }
         (E::Replayed, S::Committed) => Some(from),
-        (E::StaleReport | E::ResultConflict, s) if s != S::Replayed => Some(from),
+        (E::StaleReport | E::ResultConflict | E::Contradicted, s) if s != S::Replayed => Some(from),
         (E::LateResult, S::Compensating | S::Compensated | S::CompensationFailed)
             if compensable =>
         {
             Some(from)
         }
-        (E::Contradicted, S::Failed) => Some(from),
         _ => None,
     }
 }

@@ -39,7 +39,8 @@ named_enum! {
         Halted => "rollback_halted",
         /// It ended with nothing open.
         Compensated => "rollback_compensated",
-        /// A new entry, a late success or an operator made it due again.
+        /// A new entry, a late success or an operator made it due again: it drains first, like a
+        /// new one. An ended partial rollback is never reopened.
         Reopened => "rollback_reopened",
         /// A dead letter came after it had ended well.
         DeadLettered => "rollback_dead_lettered",
@@ -68,7 +69,7 @@ pub const fn transition(
         (E::Halted, S::Draining | S::Walking) => Some(S::Halted),
         // An empty stack is done without a walk.
         (E::Compensated, S::Draining | S::Walking) => Some(S::Compensated),
-        (E::Reopened, S::Halted | S::Compensated) => Some(S::Walking),
+        (E::Reopened, S::Halted | S::Compensated) => Some(S::Draining),
         (E::DeadLettered, S::Compensated) => Some(S::Halted),
         (E::Superseded, S::Draining | S::Walking | S::Halted) => Some(S::Superseded),
         _ => None,

@@ -57,6 +57,12 @@ named_enum! {
         PartialRollbackDone => "session_partial_rollback_done",
         /// A partial rollback is done, an older approval is still pending.
         PartialRollbackDoneAwaiting => "session_partial_rollback_done_awaiting",
+        /// A partial rollback is done in a session that had completed.
+        PartialRollbackDoneCompleted => "session_partial_rollback_done_completed",
+        /// A partial rollback is done in a session that had failed without a rollback.
+        PartialRollbackDoneFailed => "session_partial_rollback_done_failed",
+        /// A partial rollback is done, and a rejection or a timeout had halted the session.
+        PartialRollbackDoneHalted => "session_partial_rollback_done_halted",
         /// The whole rollback is done, nothing is open.
         Compensated => "session_compensated",
         /// The walk stopped or ended with something that only a human can settle.
@@ -95,10 +101,17 @@ pub const fn transition(from: Option<SessionState>, event: SessionEvent) -> Opti
             Some(S::Failed)
         }
         (E::RollbackStarted, S::Failed) => Some(S::Compensating),
-        (E::PartialRollbackStarted, S::Active | S::AwaitingApproval) => Some(S::Compensating),
+        // An operator can have late work undone in a session that ended meanwhile.
+        (
+            E::PartialRollbackStarted,
+            S::Active | S::AwaitingApproval | S::Completed | S::Failed | S::Halted,
+        ) => Some(S::Compensating),
         (E::RollbackWidened, S::Compensating) => Some(S::Compensating),
         (E::PartialRollbackDone, S::Compensating) => Some(S::Active),
         (E::PartialRollbackDoneAwaiting, S::Compensating) => Some(S::AwaitingApproval),
+        (E::PartialRollbackDoneCompleted, S::Compensating) => Some(S::Completed),
+        (E::PartialRollbackDoneFailed, S::Compensating) => Some(S::Failed),
+        (E::PartialRollbackDoneHalted, S::Compensating) => Some(S::Halted),
         (E::Compensated, S::Compensating) => Some(S::Compensated),
         (E::WalkHalted, S::Compensating) => Some(S::Halted),
         (E::Reopened, S::Halted | S::Compensated) => Some(S::Compensating),

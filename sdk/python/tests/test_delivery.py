@@ -53,6 +53,23 @@ async def test_a_lost_answer_runs_the_tool_once(fake, session, quick, fault):
     assert len(tokens) == 1
 
 
+async def test_a_call_waits_while_late_work_of_its_session_is_undone(fake, session, quick):
+    ran = []
+
+    @tool()
+    async def send():
+        ran.append(1)
+        return 5
+
+    fake.fail_next("/mcp", *[(409, "UNDO_RUNNING")] * 6)
+    fake.fail_next("/complete", (409, "UNDO_RUNNING"))
+    async with session:
+        assert await send(_session=session) == 5
+    assert ran == [1]
+    assert len(fake.bodies("/mcp")) == 7
+    assert len(fake.of("/complete")) == 2
+
+
 @pytest.mark.parametrize("fault", ["drop", "lose", (503, "UNAVAILABLE")])
 async def test_a_report_is_sent_until_it_is_taken(fake, session, quick, fault):
     ran = []

@@ -19,6 +19,8 @@ from .errors import RateLimitedError, UnavailableError, from_request_error, from
 TIMEOUT_SECONDS = 30.0
 RETRY_DELAYS = (0.1, 0.3, 0.8)
 RETRY_AFTER_MAX = 5.0
+# A late report of another call is being undone: the session takes calls again afterwards.
+UNDO_WAIT_SECONDS = 600.0
 
 # Our own: an agent may have seeded the shared one, and reports are retried on other threads.
 _jitter = random.Random()
@@ -149,10 +151,12 @@ def exchange(
 ) -> Flow[dict[str, Any]]:
     """One request and its answer. `again`: asking twice does no harm.
 
-    A request that never reached the proxy is always sent again.
+    A request that never reached the proxy is always sent again, and so is one that was refused
+    because other work of the session is being undone at the moment.
     """
     content = None if body is None else dumps(body)
     delays = iter(RETRY_DELAYS)
+    waited = 0.0
     while True:
         fault: UnavailableError | RateLimitedError
         cause: BaseException | None = None
@@ -165,6 +169,12 @@ def exchange(
             if 200 <= response.status_code < 300:
                 return _object(response)
             refused = from_response(response)
+            if refused.code == "UNDO_RUNNING" and waited < UNDO_WAIT_SECONDS:
+                # Nothing was recorded, so any request can be sent again.
+                pause = min(max(refused.retry_after or 0.0, RETRY_DELAYS[-1]), RETRY_AFTER_MAX)
+                waited += pause
+                yield Pause(pause)
+                continue
             if not isinstance(refused, (UnavailableError, RateLimitedError)):
                 raise refused
             fault, may = refused, again or isinstance(refused, RateLimitedError)

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use serde_json::json;
-use undolog_core::state::{ApprovalEvent, ApprovalState, EffectEvent, SessionEvent};
+use undolog_core::state::{ApprovalEvent, ApprovalState, EffectEvent, SessionEvent, SessionState};
 use uuid::Uuid;
 
 use super::{AuditLine, announce, audit, lock};
@@ -84,9 +84,17 @@ pub(super) async fn after_rejection(
     why: &str,
 ) -> Result<(), StepError> {
     session.row.approvals_pending -= 1;
-    if !session.state().is_live() {
-        return Ok(());
-    }
+    let mut live = match session.state() {
+        SessionState::Active | SessionState::AwaitingApproval => None,
+        SessionState::Compensating => {
+            let live = rollback::live(tx, session).await?;
+            match live.filter(|live| !live.is_whole()) {
+                Some(partial) => Some(partial),
+                None => return Ok(()),
+            }
+        }
+        _ => return Ok(()),
+    };
     if session.row.on_rejection == "rollback" {
         let wanted = rollback::Start {
             from_position: 0,
@@ -98,6 +106,11 @@ pub(super) async fn after_rejection(
         };
         rollback::start(tx, session, &wanted).await?;
         return Ok(());
+    }
+    // The documented halt waits until the rollback of later calls has ended.
+    if let Some(partial) = &mut live {
+        partial.returns_to = Some(SessionState::Halted.as_str().to_owned());
+        return rollback::save(tx, partial).await;
     }
     let detail = json!({"approval_id": approval_id, "why": why});
     session.apply(SessionEvent::RejectionHalted, actor, detail)

@@ -104,6 +104,7 @@ async fn set_aside(
         .bind(&effect.error_raw)
         .bind(effect.duration_ms)
         .bind(effect.approval_request_id)
+        .bind(&effect.operator_said)
         .execute(tx.conn())
         .await?;
     Ok(())

@@ -6,6 +6,7 @@ mod call;
 mod compensable;
 mod find;
 mod reply;
+mod stands;
 mod together;
 
 use std::sync::Arc;
@@ -27,6 +28,7 @@ use crate::{
     error::{Decided, StepError},
     payload,
     registry::{self, ToolBundle},
+    rollback,
     session::LockedSession,
     step::Step,
     tenant::Tenant,
@@ -34,6 +36,7 @@ use crate::{
 };
 pub use call::{Intercept, InterceptInput};
 use find::Known;
+pub(crate) use stands::{keep_shared_entry, settle_contradiction};
 pub use together::{Answers, Share, Together};
 
 /// How a call names its place in the session.
@@ -174,13 +177,21 @@ impl Intercept {
         tool: Option<&ToolBundle>,
     ) -> Result<Decided<InterceptReply>, StepError> {
         self.lose_expired(tx, &mut session, &mut known).await?;
+        let stands = match &mut known.effect {
+            Some(effect) => stands::apply(tx, &mut session, effect).await?,
+            None => None,
+        };
         let tier = self.tier(&session, &known, tool)?;
         let context = Context {
             tier,
             sealed: session.row.sealed_at.is_some(),
             shared_steps: session.shares_steps(),
+            late_rollback: rollback::is_late(tx, &session).await?,
         };
-        let found = self.found(&known, tool)?;
+        let found = match stands {
+            Some(found) => found,
+            None => self.found(&known, tool)?,
+        };
         let decision = decide(found, session.state(), context);
         if !matches!(decision, Decision::SafeExecute) {
             session.touched_by(&self.input.caller);

@@ -1,33 +1,14 @@
-//! How a rollback goes on after an operator's decision.
+//! How a rollback goes on when something that stood in its way is settled.
 
 use serde_json::json;
 use undolog_core::state::{RollbackEvent, RollbackState, SessionEvent, SessionState};
 
 use crate::{
-    dead_letters,
-    effects::EffectRow,
     error::StepError,
-    report::late,
     rollback::{self, RollbackRow},
     session::LockedSession,
     tenant::Tenant,
 };
-
-/// There is work at a position of the stack: the rollback whose scope holds it becomes due.
-pub(super) async fn with_work(
-    tx: &mut Tenant,
-    session: &mut LockedSession,
-    effect: &EffectRow,
-    position: i32,
-    actor: &str,
-) -> Result<(), StepError> {
-    let live = rollback::live(tx, session).await?;
-    let mut found = match live.filter(|live| live.from_position <= position) {
-        Some(live) => Some(live),
-        None => late::covering(tx, session, effect).await?,
-    };
-    late::make_due(tx, session, found.as_mut(), actor).await
-}
 
 /// Something that stood in the way is settled: a rollback that was halted by it goes on, or ends
 /// here and now when nothing is left to do.
@@ -53,7 +34,7 @@ pub(super) async fn without_obstacle(
             false => rollback::make_due(tx, session, &mut live, actor).await,
         };
     }
-    if dead_letters::open_count(tx, session.id()).await? > 0 {
+    if rollback::obstacles(tx, session, &live).await? > 0 {
         return Ok(());
     }
     live.apply(session, RollbackEvent::Reopened, actor, json!({}))?;

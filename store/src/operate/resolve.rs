@@ -1,7 +1,10 @@
 //! Resolve by hand: a human has undone it, or has settled what the dead letter asks.
 
 use serde_json::json;
-use undolog_core::state::{EffectEvent, EffectState, SessionState, UndoEvent, UndoState};
+use undolog_core::{
+    Tier,
+    state::{DeadLetterReason, EffectEvent, EffectState, SessionState, UndoEvent, UndoState},
+};
 use uuid::Uuid;
 
 use super::{
@@ -12,6 +15,7 @@ use crate::{
     dead_letters,
     effects::{self, EffectRow},
     error::{Decided, StepError},
+    intercept,
     session::LockedSession,
     step::{Caller, Step},
     tenant::Tenant,
@@ -55,6 +59,9 @@ pub(super) async fn apply(
     actor: &str,
 ) -> Result<(), StepError> {
     letter.refuse_unknown()?;
+    if letter.reason == DeadLetterReason::Contradicted {
+        contradicted(tx, session, &mut letter.effect, actor).await?;
+    }
     let is_of_newest = letter.is_of_newest();
     if let Some(entry) = &mut letter.entry
         && entry.state()? == UndoState::Failed
@@ -67,6 +74,20 @@ pub(super) async fn apply(
     }
     dead_letters::close(tx, session, letter.id, actor, "resolved", Some(note)).await?;
     go_on::without_obstacle(tx, session, actor).await
+}
+
+/// The call happened after all, and a human has undone it where that can be done.
+async fn contradicted(
+    tx: &mut Tenant,
+    session: &mut LockedSession,
+    effect: &mut EffectRow,
+    actor: &str,
+) -> Result<(), StepError> {
+    intercept::settle_contradiction(tx, session, effect).await?;
+    if effect.tier()? == Tier::Compensable && effect.state()? == EffectState::Committed {
+        undone_by_hand(tx, session, effect, actor).await?;
+    }
+    Ok(())
 }
 
 /// A human has undone the effect, wherever the walk had come with it.

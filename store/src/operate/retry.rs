@@ -11,13 +11,12 @@ use uuid::Uuid;
 
 use super::{
     bulk::RetryOptions,
-    go_on,
     letter::{Action, Letter},
 };
 use crate::{
     dead_letters, effects,
     error::{Decided, StepError},
-    payload, registry,
+    payload, registry, rollback,
     session::LockedSession,
     step::{Caller, Step},
     tenant::Tenant,
@@ -100,7 +99,7 @@ pub(super) async fn apply(
     }
     let note = Some(options.note.as_str()).filter(|note| !note.is_empty());
     dead_letters::close(tx, session, letter.id, actor, "retried", note).await?;
-    go_on::with_work(tx, session, &letter.effect, position, actor).await
+    rollback::for_entry(tx, session, position, actor).await
 }
 
 /// The entry once more, under a new key. The round says that a human wants it called whatever is

@@ -18,7 +18,7 @@ use crate::{
     error::StepError,
     pool::Store,
     read::{only_of, page::page_bytes},
-    session,
+    rollback, session,
     step::Caller,
     tenant::Tenant,
 };
@@ -65,6 +65,7 @@ struct SessionRow {
     executed_until: DateTime<Utc>,
     state: String,
     is_sealed: bool,
+    late_rollback: bool,
     max_step: i32,
 }
 
@@ -93,13 +94,18 @@ impl Replay {
         let row: Option<SessionRow> = sqlx::query_as(
             "SELECT session_id, org_id, session_month, started_at, state::text AS state, \
              sealed_at IS NOT NULL AS is_sealed, max_step, \
-             greatest(clock_timestamp(), last_executed_at) + interval '1 hour' AS executed_until \
-             FROM undolog_sessions \
-             WHERE org_id = $1 AND session_id = $2 AND ($3::text IS NULL OR principal = $3)",
+             greatest(clock_timestamp(), last_executed_at) + interval '1 hour' AS executed_until, \
+             state = 'compensating' AND EXISTS (SELECT FROM undolog_rollbacks r \
+               WHERE r.session_id = s.session_id AND r.org_id = s.org_id \
+               AND r.kind = 'partial' AND r.cause = $4 \
+               AND r.state IN ('draining', 'walking', 'halted')) AS late_rollback \
+             FROM undolog_sessions s WHERE org_id = $1 AND session_id = $2 \
+             AND ($3::text IS NULL OR principal = $3)",
         )
         .bind(caller.org_id)
         .bind(session_id)
         .bind(only_of(caller))
+        .bind(rollback::LATE)
         .fetch_optional(tx.conn())
         .await?;
         let session = row.ok_or_else(|| session::not_found(session_id))?;
@@ -238,8 +244,12 @@ impl SessionRow {
     fn check(&self) -> Result<(), StepError> {
         let state: SessionState =
             self.state.parse().map_err(|error| StepError::Corrupt(format!("session: {error}")))?;
-        let context =
-            Context { tier: Tier::Compensable, sealed: self.is_sealed, shared_steps: false };
+        let context = Context {
+            tier: Tier::Compensable,
+            sealed: self.is_sealed,
+            shared_steps: false,
+            late_rollback: self.late_rollback,
+        };
         match decide(Found::Committed, state, context) {
             Decision::Refuse(reason) => Err(Refusal::new(reason)
                 .with("session_id", self.session_id)

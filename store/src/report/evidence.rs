@@ -19,7 +19,7 @@ use crate::{
     effects::{self, EffectRow},
     error::StepError,
     payload,
-    rollback::RollbackRow,
+    rollback::{self, Scoped},
     session::LockedSession,
     tenant::Tenant,
     undo::{self, UndoRow},
@@ -58,7 +58,9 @@ pub(crate) struct Recorded {
 /// The earlier attempt that a stale report names.
 #[derive(Debug, FromRow)]
 struct EarlierAttempt {
+    position: Option<i32>,
     granted_at: Option<DateTime<Utc>>,
+    operator_said: Option<String>,
     result_text: Option<String>,
     result_raw: Option<Vec<u8>>,
 }
@@ -67,8 +69,10 @@ struct EarlierAttempt {
 struct Work {
     effect: EffectRow,
     attempt: i32,
+    /// The attempt's own row, unless it is the newest one.
+    earlier: Option<EarlierAttempt>,
     entry: Option<UndoRow>,
-    rollback: Option<RollbackRow>,
+    scoped: Scoped,
 }
 
 /// Records that an attempt of an effect happened. Writes everything but the session's own row.
@@ -79,9 +83,19 @@ pub(crate) async fn record(
     attempt: i32,
     evidence: Evidence<'_>,
 ) -> Result<Recorded, StepError> {
-    let entry = undo::of_attempt(tx, effect.effect_id, attempt).await?;
-    let rollback = late::covering(tx, session, &effect).await?;
-    let mut work = Work { effect, attempt, entry, rollback };
+    let entry = match undo::of_attempt(tx, effect.effect_id, attempt).await? {
+        // The attempts of an idempotent tool share one entry.
+        None => undo::of_attempt(tx, effect.effect_id, effect.attempt).await?,
+        own => own,
+    };
+    let earlier = match attempt == effect.attempt {
+        true => None,
+        false => Some(earlier_attempt(tx, effect.effect_id, attempt).await?),
+    };
+    let granted_at = earlier.as_ref().map_or(effect.position, |earlier| earlier.position);
+    let position = entry.as_ref().map(|entry| entry.stack_position).or(granted_at);
+    let scoped = rollback::scoped(tx, session, position).await?;
+    let mut work = Work { effect, attempt, earlier, entry, scoped };
     let found = evidence.find(tx, session, &work).await?;
     let plan = decide(&found);
     for action in &plan.actions {
@@ -98,18 +112,25 @@ impl Evidence<'_> {
         work: &Work,
     ) -> Result<CommitFound, StepError> {
         let effect = &work.effect;
-        let is_current = work.attempt == effect.attempt;
-        let (granted, stored_text, stored_raw) = if is_current {
-            let granted = effect.granted_at.is_some();
-            (granted, effect.result_text.clone(), effect.result_raw.clone())
-        } else {
-            let earlier = earlier_attempt(tx, effect.effect_id, work.attempt).await?;
-            (earlier.granted_at.is_some(), earlier.result_text, earlier.result_raw)
+        let is_current = work.earlier.is_none();
+        let (granted, operator_said, stored_text, stored_raw) = match &work.earlier {
+            None => (
+                effect.granted_at.is_some(),
+                &effect.operator_said,
+                &effect.result_text,
+                &effect.result_raw,
+            ),
+            Some(earlier) => (
+                earlier.granted_at.is_some(),
+                &earlier.operator_said,
+                &earlier.result_text,
+                &earlier.result_raw,
+            ),
         };
         let stored = match stored_text {
             None => StoredResult::None,
             Some(text) => {
-                let known = payload::read(&text, stored_raw.as_deref())?;
+                let known = payload::read(text, stored_raw.as_deref())?;
                 if canonical_value_eq(&known, &self.output) {
                     StoredResult::Same
                 } else {
@@ -125,8 +146,9 @@ impl Evidence<'_> {
             stored,
             entry: work.entry.as_ref().map(UndoRow::state).transpose()?,
             dead_letter: late::dead_letter(tx, effect.effect_id, work.entry.as_ref()).await?,
-            rollback_begun: work.rollback.is_some(),
-            operator_said_not_applied: effect.operator_said.as_deref() == Some("not_applied"),
+            scope: work.scoped.scope(),
+            rollback_live: work.scoped.live.is_some(),
+            operator_said_not_applied: operator_said.as_deref() == Some("not_applied"),
             is_repeatable: is_repeatable(tx, session, work).await?,
             session: session.state(),
         })
@@ -162,6 +184,10 @@ impl Evidence<'_> {
             }
             CommitAction::StoreOnAttempt => self.store_on_attempt(tx, session, work).await,
             CommitAction::NewEntry => new_entry(tx, session, work, actor).await,
+            CommitAction::OweEntry => owe(tx, work).await,
+            CommitAction::StartLate => {
+                rollback::start_late(tx, session, new_position(work)?, actor).await.map(drop)
+            }
             CommitAction::RequeueEntry => requeue(tx, session, work, actor).await,
             CommitAction::CloseDeadLetter => {
                 for letter in late::letters(tx, work.effect.effect_id, work.entry.as_ref()).await? {
@@ -181,11 +207,12 @@ impl Evidence<'_> {
                 self.open_dead_letter(tx, session, work, reason).await
             }
             CommitAction::CountResidue => {
-                late::count_residue(tx, session, work.rollback.as_mut()).await
+                late::count_residue(tx, session, work.scoped.covering()).await
             }
-            CommitAction::MakeDue => {
-                late::make_due(tx, session, work.rollback.as_mut(), actor).await
-            }
+            CommitAction::MakeDue => match work.scoped.due() {
+                Some(due) => rollback::make_due(tx, session, due, actor).await,
+                None => Ok(()),
+            },
             CommitAction::Event(event) => {
                 let detail = json!({"attempt": work.attempt});
                 work.effect.apply(session, event, actor, detail)
@@ -204,14 +231,14 @@ impl Evidence<'_> {
         let about = About {
             effect_id: work.effect.effect_id,
             undo_id: work.entry.as_ref().map(|entry| entry.undo_id),
-            rollback_id: work.rollback.as_ref().map(|rollback| rollback.rollback_id),
+            rollback_id: work.scoped.covering().map(|rollback| rollback.rollback_id),
         };
         let detail = match reason {
             DeadLetterReason::LateCommit => "the call committed after it had been compensated",
             _ => "the call committed after an operator had said that it was not applied",
         };
         dead_letters::open(tx, session, about, reason, detail, actor).await?;
-        late::dead_lettered(tx, session, work.rollback.as_mut(), actor).await
+        late::dead_lettered(tx, session, work.scoped.covering(), actor).await
     }
 
     /// Keeps a result on the attempt that it belongs to.
@@ -239,17 +266,9 @@ impl Evidence<'_> {
     }
 
     async fn store_result(&self, tx: &mut Tenant, work: &Work) -> Result<(), StepError> {
-        let org_id = tx.org_id();
         let stored = payload::store(&self.output, &self.bytes);
-        let done = sqlx::query(include_str!("../../sql/effect_result.sql"))
-            .bind(work.effect.effect_id)
-            .bind(work.effect.executed_at)
-            .bind(org_id)
-            .bind(stored.jsonb_text)
-            .bind(stored.raw)
-            .execute(tx.conn())
-            .await?;
-        crate::session::one_row(done.rows_affected(), "result")
+        let (text, raw) = (Some(stored.jsonb_text.as_str()), stored.raw.as_deref());
+        effects::store_result(tx, &work.effect, text, raw).await
     }
 }
 
@@ -266,10 +285,26 @@ async fn new_entry(
             work.effect.effect_id
         )));
     };
-    let entry = old.again_on_top(session, Uuid::now_v7());
+    let mut entry = old.again_on_top(session, Uuid::now_v7());
+    entry.attempt = work.attempt;
     undo::insert(tx, session, &entry, actor).await?;
     work.entry = Some(entry);
     Ok(())
+}
+
+/// The new entry waits for the end of the live rollback.
+async fn owe(tx: &mut Tenant, work: &mut Work) -> Result<(), StepError> {
+    match (&mut work.scoped.live, &work.entry) {
+        (Some(live), Some(entry)) => rollback::owe(tx, live, entry).await,
+        _ => Err(StepError::Corrupt("an entry is owed without a rollback".to_owned())),
+    }
+}
+
+fn new_position(work: &Work) -> Result<i32, StepError> {
+    let entry = work.entry.as_ref().ok_or_else(|| {
+        StepError::Corrupt(format!("effect {}: no new undo entry", work.effect.effect_id))
+    })?;
+    Ok(entry.stack_position)
 }
 
 /// A failed entry that waited for this result goes back to work.
@@ -298,7 +333,7 @@ async fn earlier_attempt(
 ) -> Result<EarlierAttempt, StepError> {
     let org_id = tx.org_id();
     let row: Option<EarlierAttempt> = sqlx::query_as(
-        "SELECT granted_at, result_snapshot::text AS result_text, \
+        "SELECT position, granted_at, operator_said, result_snapshot::text AS result_text, \
          result_snapshot_raw AS result_raw FROM undolog_effect_attempts \
          WHERE effect_id = $1 AND attempt = $2 AND org_id = $3",
     )

@@ -2,7 +2,8 @@
 
 use serde_json::json;
 use undolog_core::{
-    fail::{FailAction, FailFound, decide},
+    commit::Scope,
+    fail::{FailAction, FailFound, LiveRollback, decide},
     json::show_text,
     limits,
     reason::{Reason, Refusal},
@@ -15,6 +16,7 @@ use crate::{
     dead_letters,
     effects::{self, EffectRow},
     error::{Decided, StepError},
+    intercept,
     rollback::{self, RollbackRow, Start},
     session::LockedSession,
     step::{Caller, Step},
@@ -60,11 +62,14 @@ impl Step for Fail {
         upstream::check_executor(tx, &self.caller, Some(&effect)).await?;
         let attempt = attempt_of(&effect, self.attempt)?;
         let mut entry = undo::of_attempt(tx, effect.effect_id, attempt).await?;
-        let mut rollback = late::covering(tx, &session, &effect).await?;
-        let is_live = match &rollback {
-            Some(rollback) => rollback.state()?.is_live(),
-            None => false,
+        let position = entry.as_ref().map(|entry| entry.stack_position).or(effect.position);
+        let scoped = rollback::scoped(tx, &session, position).await?;
+        let live = match (scoped.scope(), &scoped.live) {
+            (Scope::Live, _) => LiveRollback::Covers,
+            (_, Some(_)) => LiveRollback::Above,
+            (_, None) => LiveRollback::None,
         };
+        let mut rollback = scoped.live;
         let found = FailFound {
             says: self.effect,
             effect: effect.state()?,
@@ -74,7 +79,7 @@ impl Step for Fail {
             has_result: effect.result_text.is_some(),
             entry: entry.as_ref().map(UndoRow::state).transpose()?,
             dead_letter: late::dead_letter(tx, effect.effect_id, None).await?,
-            rollback_live: is_live,
+            rollback: live,
             continues: session.row.on_tool_failure == "continue",
             session: session.state(),
         };
@@ -125,7 +130,9 @@ impl Fail {
                 effects::save(tx, rows.effect).await
             }
             FailAction::SkipEntry => {
-                if let Some(entry) = rows.entry {
+                if let Some(entry) = rows.entry
+                    && !intercept::keep_shared_entry(tx, rows.effect, entry).await?
+                {
                     entry.skip(session, SkipReason::NotApplied, actor)?;
                     undo::save(tx, entry).await?;
                 }
@@ -139,7 +146,10 @@ impl Fail {
                 Ok(())
             }
             FailAction::FailSession => self.fail_session(tx, session, rows.effect).await,
-            FailAction::MakeDue => late::make_due(tx, session, rows.rollback.as_mut(), actor).await,
+            FailAction::MakeDue => match rows.rollback {
+                Some(live) => rollback::make_due(tx, session, live, actor).await,
+                None => Ok(()),
+            },
             FailAction::Event(event) => {
                 rows.effect.apply(session, event, actor, json!({"attempt": attempt}))
             }
@@ -161,7 +171,10 @@ impl Fail {
     ) -> Result<(), StepError> {
         let actor = self.caller.principal.as_str();
         let detail = json!({"cause": "tool_failed", "effect_id": effect.effect_id});
-        session.apply(SessionEvent::Failed, actor, detail)?;
+        // While a partial rollback of later calls runs, the failure widens it.
+        if session.state().is_live() {
+            session.apply(SessionEvent::Failed, actor, detail)?;
+        }
         session.fail_because(&self.error);
         let wanted = Start {
             from_position: 0,

@@ -1,15 +1,22 @@
-//! Rollbacks: their start, the wait for live grants, and their end. The walk itself is in `walk`.
+//! Rollbacks: their scope, their start, the wait for live grants, and their end. The walk itself is
+//! in `walk`.
 
 mod finish;
+mod owed;
+mod scope;
 mod start;
 
 use std::str::FromStr as _;
 
 use chrono::{DateTime, Utc};
-pub use finish::finish;
+pub use finish::{finish, obstacles};
+pub(crate) use finish::{recount, report};
+pub(crate) use owed::owe;
+pub(crate) use scope::{Scoped, scoped};
 use serde_json::{Value, json};
 use sqlx::FromRow;
-pub use start::{Start, start};
+pub use start::{LATE, Start, start};
+pub(crate) use start::{for_entry, start_late};
 use undolog_core::state::{
     RollbackEvent, RollbackState, SessionEvent, SessionState, Subject, rollback::transition,
 };
@@ -44,12 +51,17 @@ pub struct RollbackRow {
     pub finished_at: Option<DateTime<Utc>>,
     pub residue_count: i32,
     pub unverified_count: i32,
+    pub until_position: Option<i32>,
+    pub started_seq: i64,
+    pub returns_to: Option<String>,
+    pub owes_entries: bool,
 }
 
 /// The columns of a rollback, for the statements that read one.
 pub(crate) const COLUMNS: &str = "rollback_id, session_id, kind, state, from_position, cause, \
     requested_by, reason, allow_residue, created_at, due_at, drained_at, lease_owner, \
-    lease_expires_at, fence, finished_at, residue_count, unverified_count";
+    lease_expires_at, fence, finished_at, residue_count, unverified_count, until_position, \
+    started_seq, returns_to, owes_entries";
 
 impl RollbackRow {
     /// The state as the core knows it.
@@ -60,6 +72,11 @@ impl RollbackRow {
     /// A whole rollback ends the session; a partial one gives it back.
     pub fn is_whole(&self) -> bool {
         self.kind == "whole"
+    }
+
+    /// It undoes late work only, in a session whose agent goes on afterwards.
+    pub fn is_late(&self) -> bool {
+        !self.is_whole() && self.cause == LATE
     }
 
     /// Moves the rollback and records it in the session's events.
@@ -105,6 +122,14 @@ pub async fn live(
     .await?)
 }
 
+/// The session is being rolled back for late work only: its agent goes on afterwards.
+pub async fn is_late(tx: &mut Tenant, session: &LockedSession) -> Result<bool, StepError> {
+    if session.state() != SessionState::Compensating {
+        return Ok(false);
+    }
+    Ok(live(tx, session).await?.is_some_and(|live| live.is_late()))
+}
+
 /// Reads and locks the session's newest rollback, whatever its state.
 pub async fn newest(
     tx: &mut Tenant,
@@ -113,7 +138,7 @@ pub async fn newest(
     let org_id = tx.org_id();
     Ok(sqlx::query_as(&format!(
         "SELECT {COLUMNS} FROM undolog_rollbacks WHERE session_id = $1 AND org_id = $2 \
-         AND state <> 'superseded' ORDER BY created_at DESC, rollback_id DESC LIMIT 1 \
+         AND state <> 'superseded' ORDER BY started_seq DESC, created_at DESC LIMIT 1 \
          FOR NO KEY UPDATE"
     ))
     .bind(session.id())
@@ -137,6 +162,10 @@ pub async fn save(tx: &mut Tenant, rollback: &RollbackRow) -> Result<(), StepErr
         .bind(rollback.finished_at)
         .bind(rollback.residue_count)
         .bind(rollback.unverified_count)
+        .bind(rollback.until_position)
+        .bind(&rollback.returns_to)
+        .bind(rollback.owes_entries)
+        .bind(&rollback.cause)
         .execute(tx.conn())
         .await?;
     one_row(done.rows_affected(), "rollback")
@@ -165,8 +194,9 @@ pub async fn drain_until(
     Ok(until)
 }
 
-/// Makes a live rollback due: at once, or when its drain can end. A halted or ended one is opened
-/// again. Writes the rollback and its ticket; the session is the caller's to save.
+/// Makes a live rollback due: at once, or when its drain can end. A halted one is opened again, and
+/// so is a whole one that has ended; both drain first. Writes the rollback and its ticket; the
+/// session is the caller's to save.
 pub async fn make_due(
     tx: &mut Tenant,
     session: &mut LockedSession,
@@ -174,8 +204,15 @@ pub async fn make_due(
     actor: &str,
 ) -> Result<(), StepError> {
     if matches!(rollback.state()?, RollbackState::Halted | RollbackState::Compensated) {
+        if rollback.until_position.is_some() {
+            return Err(StepError::Corrupt(format!(
+                "rollback {} has ended and gave its session back",
+                rollback.rollback_id
+            )));
+        }
         rollback.apply(session, RollbackEvent::Reopened, actor, json!({}))?;
         rollback.finished_at = None;
+        rollback.drained_at = None;
     }
     if matches!(session.state(), SessionState::Halted | SessionState::Compensated) {
         session.apply(SessionEvent::Reopened, actor, json!({}))?;

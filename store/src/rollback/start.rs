@@ -10,11 +10,13 @@ use undolog_core::{
 };
 use uuid::Uuid;
 
-use super::{RollbackRow, finish, live, make_due};
+use super::{RollbackRow, finish, live, make_due, newest, owed};
 use crate::{approvals, effects, error::StepError, session::LockedSession, tenant::Tenant};
 
 /// Who takes approvals away when a rollback starts.
 const SYSTEM: &str = "system:rollback";
+/// The cause of a rollback that undoes late work only.
+pub const LATE: &str = "late_report";
 
 /// What is asked for.
 #[derive(Debug, Clone)]
@@ -25,7 +27,8 @@ pub struct Start<'a> {
     pub is_whole: bool,
     /// Committed irreversible effects in scope are accepted.
     pub allow_residue: bool,
-    /// Why, as a stable name: `request`, `tool_failed`, `lease`, `rejection`, `idle`.
+    /// Why, as a stable name: `request`, `tool_failed`, `lease`, `rejection`, `idle`,
+    /// `late_report`.
     pub cause: &'static str,
     /// Who asked.
     pub actor: &'a str,
@@ -56,6 +59,48 @@ pub async fn start(
     Ok(rollback)
 }
 
+/// Undoes one new entry on top of the stack, and nothing below it: the call was found to have
+/// happened after the rollback that covered it had given the session back.
+pub(crate) async fn start_late(
+    tx: &mut Tenant,
+    session: &mut LockedSession,
+    position: i32,
+    actor: &str,
+) -> Result<RollbackRow, StepError> {
+    let wanted = Start {
+        from_position: position,
+        is_whole: false,
+        allow_residue: true,
+        cause: LATE,
+        actor,
+        reason: "a call was reported after its rollback had ended",
+    };
+    start(tx, session, &wanted).await
+}
+
+/// There is an open entry at a position: the session's live rollback undoes it, else a whole one
+/// that has ended and opens again, else one of its own.
+pub(crate) async fn for_entry(
+    tx: &mut Tenant,
+    session: &mut LockedSession,
+    position: i32,
+    actor: &str,
+) -> Result<(), StepError> {
+    if let Some(mut live) = live(tx, session).await?
+        && live.from_position <= position
+    {
+        return make_due(tx, session, &mut live, actor).await;
+    }
+    if session.state() == SessionState::Compensated
+        && let Some(mut ended) = newest(tx, session).await?
+        && ended.is_whole()
+    {
+        return make_due(tx, session, &mut ended, actor).await;
+    }
+    start_late(tx, session, position, actor).await?;
+    Ok(())
+}
+
 /// A new rollback, with the session's moves that the design prescribes.
 async fn begin(
     tx: &mut Tenant,
@@ -63,6 +108,12 @@ async fn begin(
     wanted: &Start<'_>,
 ) -> Result<RollbackRow, StepError> {
     let detail = json!({"cause": wanted.cause, "from_position": wanted.from_position});
+    let returns_to = match session.state() {
+        _ if wanted.is_whole => None,
+        SessionState::Active | SessionState::AwaitingApproval => Some(SessionState::Active),
+        ended => Some(ended),
+    };
+    let started_seq = session.next_event_seq();
     if wanted.is_whole {
         if session.state() != SessionState::Failed {
             session.apply(SessionEvent::RollbackRequested, wanted.actor, detail.clone())?;
@@ -90,6 +141,10 @@ async fn begin(
         finished_at: None,
         residue_count: 0,
         unverified_count: 0,
+        until_position: None,
+        started_seq,
+        returns_to: returns_to.map(|state| state.as_str().to_owned()),
+        owes_entries: false,
     };
     session.record(
         Subject::Rollback,
@@ -123,9 +178,15 @@ async fn widen(
     rollback.allow_residue |= wanted.allow_residue;
     rollback.drained_at = None;
     rollback.finished_at = None;
+    if wanted.cause != LATE {
+        rollback.cause = wanted.cause.to_owned();
+    }
     if wanted.is_whole {
         rollback.kind = "whole".to_owned();
+        rollback.returns_to = None;
+        session.row.failed_at = session.row.failed_at.or(Some(session.t()));
     }
+    owed::pay(tx, session, &mut rollback, wanted.from_position, wanted.actor).await?;
     match session.state() {
         SessionState::Compensating => {
             session.apply(SessionEvent::RollbackWidened, wanted.actor, detail)?;
@@ -163,6 +224,8 @@ async fn insert(tx: &mut Tenant, rollback: &RollbackRow) -> Result<(), StepError
         .bind(rollback.created_at)
         .bind(rollback.due_at)
         .bind(reason_raw)
+        .bind(rollback.started_seq)
+        .bind(&rollback.returns_to)
         .execute(tx.conn())
         .await?;
     Ok(())

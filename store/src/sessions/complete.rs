@@ -39,7 +39,7 @@ impl Step for Complete {
         if session.state() == SessionState::Completed {
             return Ok(Ok(SessionState::Completed));
         }
-        require_live(&session)?;
+        require_live(tx, &session).await?;
         let org_id = tx.org_id();
         let open: Vec<Uuid> =
             sqlx::query_scalar(include_str!("../../sql/session_open_effects.sql"))
@@ -58,7 +58,7 @@ impl Step for Complete {
                 .into());
         }
         if session.state() != SessionState::Active {
-            return Err(refuse_state(&session));
+            return Err(refuse_state(tx, &session).await?);
         }
         session.touched_by(&self.caller);
         session.apply(SessionEvent::Completed, &self.caller.principal, json!({}))?;

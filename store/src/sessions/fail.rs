@@ -54,25 +54,48 @@ impl Step for FailSession {
                 session.apply(SessionEvent::Failed, actor, json!({"cause": "request"}))?;
                 session.fail_because(&self.reason);
             }
+            // A partial rollback would give the session back.
+            SessionState::Compensating => self.widen(tx, &mut session).await?,
             // The same request again: the session has failed already.
-            SessionState::Failed | SessionState::Compensating | SessionState::Compensated => {}
-            SessionState::Completed | SessionState::Halted => return Err(refuse_state(&session)),
+            SessionState::Failed | SessionState::Compensated => {}
+            SessionState::Completed | SessionState::Halted => {
+                return Err(refuse_state(tx, &session).await?);
+            }
         }
         let rollback_id = if self.rollback && session.state() == SessionState::Failed {
-            let wanted = Start {
-                from_position: 0,
-                is_whole: true,
-                allow_residue: true,
-                cause: "request",
-                actor,
-                reason: &self.reason,
-            };
-            Some(rollback::start(tx, &mut session, &wanted).await?.rollback_id)
+            Some(rollback::start(tx, &mut session, &self.whole()).await?.rollback_id)
         } else {
             rollback::live(tx, &session).await?.map(|rollback| rollback.rollback_id)
         };
         let state = session.state();
         session.save(tx).await?;
         Ok(Ok(SessionFailed { state, rollback_id }))
+    }
+}
+
+impl FailSession {
+    fn whole(&self) -> Start<'_> {
+        Start {
+            from_position: 0,
+            is_whole: true,
+            allow_residue: true,
+            cause: "request",
+            actor: &self.caller.principal,
+            reason: &self.reason,
+        }
+    }
+
+    /// The session fails while a partial rollback runs: that one becomes the whole, or gives back
+    /// a failed session.
+    async fn widen(&self, tx: &mut Tenant, session: &mut LockedSession) -> Result<(), StepError> {
+        let live = rollback::live(tx, session).await?;
+        let Some(mut partial) = live.filter(|live| !live.is_whole()) else { return Ok(()) };
+        session.fail_because(&self.reason);
+        if self.rollback {
+            rollback::start(tx, session, &self.whole()).await?;
+            return Ok(());
+        }
+        partial.returns_to = Some(SessionState::Failed.as_str().to_owned());
+        rollback::save(tx, &partial).await
     }
 }

@@ -12,6 +12,7 @@ use uuid::Uuid;
 use crate::{
     effects::{self, EffectRow},
     error::{Decided, StepError},
+    rollback,
     session::LockedSession,
     step::{Caller, Step},
     tenant::Tenant,
@@ -76,7 +77,7 @@ impl Step for Heartbeat {
         if self.grants.is_empty() {
             upstream::check_executor(tx, &self.caller, None).await?;
         }
-        let stop = !session.state().is_live();
+        let stop = !session.state().is_live() && !rollback::is_late(tx, &session).await?;
         let mut grants = Vec::with_capacity(self.grants.len());
         for &(effect_id, attempt) in &self.grants {
             grants.push(self.renew(tx, &mut session, effect_id, attempt, stop).await?);

@@ -18,18 +18,24 @@ use undolog_core::{
     state::SessionState,
 };
 
-use crate::{error::StepError, session::LockedSession};
+use crate::{
+    error::StepError, rollback::is_late as rollback_is_late, session::LockedSession, tenant::Tenant,
+};
 
-/// The refusal that a session's state means.
-fn refuse_state(session: &LockedSession) -> StepError {
-    let reason = Reason::of_session(session.state()).unwrap_or(Reason::SessionActive);
-    StepError::Refused(Refusal::new(reason).with("session_id", session.id()))
+/// The refusal that a session's state means. A session that is rolled back for late work only takes
+/// calls again afterwards.
+async fn refuse_state(tx: &mut Tenant, session: &LockedSession) -> Result<StepError, StepError> {
+    let reason = match rollback_is_late(tx, session).await? {
+        true => Reason::UndoRunning,
+        false => Reason::of_session(session.state()).unwrap_or(Reason::SessionActive),
+    };
+    Ok(StepError::Refused(Refusal::new(reason).with("session_id", session.id())))
 }
 
 /// Only an active session, or one that waits for an approval.
-fn require_live(session: &LockedSession) -> Result<(), StepError> {
+async fn require_live(tx: &mut Tenant, session: &LockedSession) -> Result<(), StepError> {
     match session.state() {
         SessionState::Active | SessionState::AwaitingApproval => Ok(()),
-        _ => Err(refuse_state(session)),
+        _ => Err(refuse_state(tx, session).await?),
     }
 }

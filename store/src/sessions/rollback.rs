@@ -180,7 +180,7 @@ impl Step for Rollback {
                 .with("session_id", session.id())
                 .into());
         }
-        self.check_state(&session)?;
+        self.check_state(tx, &session).await?;
         let rows = self.rows(tx, &session).await?;
         let items = rows.iter().map(item).collect::<Result<Vec<_>, _>>()?;
         let next_position = u32::try_from(session.row.last_position + 1).unwrap_or(u32::MAX);
@@ -217,13 +217,13 @@ impl Rollback {
 
     /// A partial rollback gives the session back, so it needs one that is live, or one that is
     /// being rolled back partially already.
-    fn check_state(&self, session: &LockedSession) -> Result<(), StepError> {
+    async fn check_state(&self, tx: &mut Tenant, session: &LockedSession) -> Result<(), StepError> {
         match session.state() {
             SessionState::Active | SessionState::AwaitingApproval | SessionState::Compensating => {
                 Ok(())
             }
             _ if self.is_whole() => Ok(()),
-            _ => Err(refuse_state(session)),
+            _ => Err(refuse_state(tx, session).await?),
         }
     }
 

@@ -44,7 +44,7 @@ impl Step for Savepoint {
     async fn run(&self, tx: &mut Tenant) -> Result<Decided<SavepointTaken>, StepError> {
         check_text("name", &self.name)?;
         let mut session = LockedSession::require(tx, self.session_id, &self.caller).await?;
-        require_live(&session)?;
+        require_live(tx, &session).await?;
         session.touched_by(&self.caller);
         let taken = SavepointTaken {
             position: session.row.last_position + 1,

@@ -19,9 +19,9 @@ mod plans;
 mod replay;
 mod reports;
 mod rollbacks;
+mod scope;
 mod sessions;
 mod statements;
 mod walk_reads;
 #[path = "../walk/walker.rs"]
-#[expect(dead_code, reason = "the walker serves two test programs")]
 mod walker;
