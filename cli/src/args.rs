@@ -77,6 +77,9 @@ pub enum Command {
     /// The HTTP service that the demonstration changes.
     #[command(hide = true)]
     DemoService(DemoServiceArgs),
+    /// Make one compensation call: how a worker calls what may have ended a worker before.
+    #[command(hide = true)]
+    CompensationCall,
     /// Bring a database to the schema of this build (owner's URL).
     Migrate(MigrateArgs),
     /// Organisations: their timeouts and policies (owner's URL).

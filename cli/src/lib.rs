@@ -23,6 +23,8 @@ pub mod views;
 
 use std::process::ExitCode;
 
+use tokio::runtime::{Builder, Runtime};
+
 pub use args::{Cli, Command};
 
 use crate::{error::CliError, out::Out};
@@ -44,7 +46,7 @@ pub fn run() -> ExitCode {
     if let Err(error) = telemetry::init(&cli.global.log) {
         return error::report(&error, out.is_json());
     }
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+    let runtime = match runtime_for(&cli.command) {
         Ok(runtime) => runtime,
         Err(error) => {
             let error = CliError::Failed(format!("cannot start the runtime: {error}"));
@@ -57,6 +59,16 @@ pub fn run() -> ExitCode {
     }
 }
 
+fn runtime_for(command: &Command) -> std::io::Result<Runtime> {
+    match command {
+        // One call needs one thread, and its memory has a limit.
+        Command::CompensationCall => Builder::new_current_thread(),
+        _ => Builder::new_multi_thread(),
+    }
+    .enable_all()
+    .build()
+}
+
 async fn dispatch(command: Command, out: &Out) -> Result<(), CliError> {
     match command {
         Command::Engine(args) => commands::engine::run(args).await,
@@ -65,6 +77,7 @@ async fn dispatch(command: Command, out: &Out) -> Result<(), CliError> {
         Command::Dev(args) => commands::dev::run(args, out).await,
         Command::Demo(args) => commands::demo::run(args, out).await,
         Command::DemoService(args) => commands::demo_service::run(args, out).await,
+        Command::CompensationCall => commands::compensation_call::run().await,
         Command::Migrate(args) => commands::migrate::run(args, out).await,
         Command::Orgs(args) => commands::orgs::run(args, out).await,
         Command::Projects(args) => commands::projects::run(args, out).await,

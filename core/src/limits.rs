@@ -77,7 +77,7 @@ pub const VALUE_PART_BYTES_MAX: usize = 2 * 1024 * 1024;
 pub const VERSIONS_NAMED_MAX: usize = 1_000;
 /// One gRPC message: arguments and a result of 4 MiB each, with room for the envelope.
 pub const GRPC_MESSAGE_BYTES_MAX: usize = 10 * 1024 * 1024;
-/// Interrupted attempts in a row, running alone, before an entry counts as poison.
+/// Calls of an entry in a row that ended a process of their own, before it counts as poison.
 pub const INTERRUPTIONS_MAX: u32 = 3;
 /// One deferral that an endpoint asked for with Retry-After.
 pub const DEFERRAL_MS_MAX: u64 = 3_600_000;

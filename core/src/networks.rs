@@ -6,7 +6,7 @@ use std::{
 };
 
 /// One network, such as `10.1.0.0/16`, `fd00::/8` or a single address.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Network {
     first: IpAddr,
     prefix: u8,

@@ -15,7 +15,7 @@ pub fn backoff_ms(n: u32, base_ms: u64, jitter_percent: u64) -> u64 {
 }
 
 /// What an endpoint's answer means for the entry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum CallOutcome {
     /// Undone.
     Done,

@@ -120,6 +120,8 @@ named_enum! {
         PauseQueue => "UndoLogOperator/PauseQueue",
         /// Resumes compensations.
         ResumeQueue => "UndoLogOperator/ResumeQueue",
+        /// Closes breakers by hand.
+        CloseBreaker => "UndoLogOperator/CloseBreaker",
         /// Reads what is due, running and dead.
         GetQueueStatus => "UndoLogOperator/GetQueueStatus",
         /// Stops or forces the brake on mass expiry.
@@ -185,6 +187,7 @@ pub const fn allows(role: Role, rpc: Rpc) -> bool {
         | Rpc::SettleSession
         | Rpc::PauseQueue
         | Rpc::ResumeQueue
+        | Rpc::CloseBreaker
         | Rpc::SetBrake
         | Rpc::ReplayNotifications => matches!(role, Operator | Admin),
         Rpc::RegisterTool => matches!(role, Agent | Admin),

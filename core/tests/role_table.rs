@@ -65,6 +65,7 @@ const SETTLE: &[Rpc] = &[
     Rpc::SettleSession,
     Rpc::PauseQueue,
     Rpc::ResumeQueue,
+    Rpc::CloseBreaker,
     Rpc::SetBrake,
     Rpc::ReplayNotifications,
 ];

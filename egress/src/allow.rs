@@ -7,7 +7,7 @@ use undolog_core::networks::Network;
 use super::address::canonical;
 
 /// One entry of `--allow-egress`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Allowed {
     /// Every address of a network: `10.1.0.0/16`, `fd00::/8`, `127.0.0.1`.
     Net(Network),

@@ -17,6 +17,7 @@ use reqwest::{
     redirect,
 };
 use secrecy::SecretString;
+use serde::{Deserialize, Serialize};
 use undolog_core::{
     fn_body::RenderedCall,
     limits::{COMPENSATION_CALL_MS_MAX, KEPT_RESPONSE_BYTES},
@@ -62,7 +63,7 @@ const OWN_HEADERS: &[&str] = &[
 ];
 
 /// What the client may reach and where secrets come from.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct EgressOptions {
     /// What is allowed beyond public addresses.
     pub allow: Vec<Allowed>,
@@ -73,7 +74,7 @@ pub struct EgressOptions {
 }
 
 /// One call, with its secrets as references.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Call {
     /// Whose secrets may be used.
     pub org_slug: String,
@@ -84,7 +85,7 @@ pub struct Call {
 }
 
 /// How far a call came.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reached {
     /// Nothing was sent.
     Nothing,
@@ -95,7 +96,7 @@ pub enum Reached {
 }
 
 /// What became of a call.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Answer {
     /// What it means for the entry.
     pub outcome: CallOutcome,
@@ -114,7 +115,12 @@ pub struct Answer {
 }
 
 impl Answer {
-    fn without_response(outcome: CallOutcome, reached: Reached, error: impl Into<String>) -> Self {
+    /// A call that got no answer.
+    pub fn without_response(
+        outcome: CallOutcome,
+        reached: Reached,
+        error: impl Into<String>,
+    ) -> Self {
         Self {
             outcome,
             reached,

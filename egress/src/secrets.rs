@@ -18,7 +18,7 @@ const SHARED: &str = "_shared";
 const SECRET_BYTES_MAX: usize = 16 * 1024;
 
 /// Where secrets come from.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, serde::Serialize, serde::Deserialize)]
 pub struct SecretSource {
     /// Folder with `<org slug>/<NAME>` and `_shared/<NAME>` files.
     pub dir: Option<PathBuf>,

@@ -2,18 +2,40 @@
 
 use std::time::{Duration, Instant};
 
-use tokio_util::sync::CancellationToken;
 use undolog_core::retry::CallOutcome;
-use undolog_store::walk::{Claim, Outcome, PreparedCall, Report};
+use undolog_store::walk::{Claim, Outcome, Place, PreparedCall, Report};
 
-use crate::egress::{Call, Egress};
+use crate::{
+    egress::{Answer, Call, Reached},
+    handler::Shared,
+    own_process,
+};
+
+/// What a call came to.
+pub(crate) struct Made {
+    pub(crate) outcome: Outcome,
+    pub(crate) answer: Answer,
+}
+
+impl From<Answer> for Made {
+    fn from(answer: Answer) -> Self {
+        Self { outcome: Outcome::Ended(answer.outcome), answer }
+    }
+}
+
+impl Made {
+    pub(crate) fn without_answer(outcome: Outcome, error: String) -> Self {
+        let call = CallOutcome::Retry;
+        Self { outcome, answer: Answer::without_response(call, Reached::Perhaps, error) }
+    }
+}
 
 /// Makes the call, unless the process has to end before it has.
 pub(crate) async fn make(
-    egress: &Egress,
+    shared: &Shared,
     claim: &Claim,
     prepared: PreparedCall,
-    give_up: &CancellationToken,
+    place: Place,
 ) -> Report {
     let PreparedCall { undo_attempt_id, undo_id, effect_id, number, compensation, .. } = prepared;
     let call = Call {
@@ -22,33 +44,35 @@ pub(crate) async fn make(
         done_statuses: prepared.done_statuses,
     };
     let started = Instant::now();
-    let answer = tokio::select! {
+    let call = async {
+        match place {
+            Place::Worker => shared.egress.call(&call).await.into(),
+            Place::OwnProcess => {
+                let options = &shared.options;
+                own_process::call(&options.one_call, &options.egress, call.clone()).await
+            }
+        }
+    };
+    let made = tokio::select! {
         biased;
-        answer = egress.call(&call) => Some(answer),
-        () = give_up.cancelled() => None,
+        made = call => made,
+        () = shared.give_up.cancelled() => {
+            let mut made = Made::without_answer(Outcome::HandedBack, String::new());
+            made.answer.error = None;
+            made
+        }
     };
     let took = started.elapsed();
-    let report = match answer {
-        Some(answer) => Report {
-            undo_attempt_id,
-            undo_id,
-            outcome: Outcome::Ended(answer.outcome),
-            status: answer.status,
-            error: answer.error,
-            response: answer.response,
-            response_truncated: answer.response_truncated,
-            retry_after_ms: answer.retry_after_ms,
-        },
-        None => Report {
-            undo_attempt_id,
-            undo_id,
-            outcome: Outcome::HandedBack,
-            status: None,
-            error: None,
-            response: Vec::new(),
-            response_truncated: false,
-            retry_after_ms: None,
-        },
+    let Made { outcome, answer } = made;
+    let report = Report {
+        undo_attempt_id,
+        undo_id,
+        outcome,
+        status: answer.status,
+        error: answer.error,
+        response: answer.response,
+        response_truncated: answer.response_truncated,
+        retry_after_ms: answer.retry_after_ms,
     };
     observe(&report, took);
     tracing::info!(

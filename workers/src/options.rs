@@ -4,7 +4,7 @@ use std::{fmt, net::SocketAddr, sync::Arc};
 
 use undolog_store::StoreOptions;
 
-use crate::egress::EgressOptions;
+use crate::{egress::EgressOptions, own_process::OneCall};
 
 /// The metrics page of the process: whoever installed the recorder renders it.
 #[derive(Clone)]
@@ -24,6 +24,8 @@ pub struct WorkerOptions {
     pub store: StoreOptions,
     /// What compensations may reach, and where secrets come from.
     pub egress: EgressOptions,
+    /// How a process is started that makes one call, for calls that may have ended a worker.
+    pub one_call: OneCall,
     /// First part of the worker's name; the rest is new at every start.
     pub name: String,
     /// Rollbacks that are walked at the same time.
@@ -49,6 +51,7 @@ impl WorkerOptions {
         Self {
             store,
             egress: EgressOptions::default(),
+            one_call: OneCall::default(),
             name: "worker".to_owned(),
             concurrency: 32,
             poll_interval_ms: 200,

@@ -1,6 +1,7 @@
 //! One file per subcommand: its arguments and its `run`.
 
 pub mod approvals;
+pub mod compensation_call;
 pub mod compensations;
 pub mod dead_letters;
 pub mod demo;

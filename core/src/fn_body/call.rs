@@ -2,12 +2,14 @@
 
 use std::fmt;
 
-use super::Method;
+use serde::{Deserialize, Serialize};
+
+use super::{Method, wire};
 use crate::json::{Node, Text};
 use crate::template::url::{encode, is_dot_segment};
 
 /// A part of a text that may hold a secret.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Piece {
     /// Text that stands as it is.
     Text(String),
@@ -29,15 +31,17 @@ impl fmt::Debug for Piece {
 }
 
 /// A call with everything filled in but its secrets.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RenderedCall {
     /// The method.
+    #[serde(with = "wire::method")]
     pub method: Method,
     /// The URL, with secrets as pieces.
     pub url: Vec<Piece>,
     /// The headers, the idempotency key and the content type included.
     pub headers: Vec<(String, Vec<Piece>)>,
     /// The body; a string with a secret shows the secret's placeholder.
+    #[serde(with = "wire::body")]
     pub body: Option<Node>,
     /// The strings of the body that hold a secret, by JSON pointer.
     pub body_secrets: Vec<(String, Vec<Piece>)>,

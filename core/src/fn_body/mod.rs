@@ -4,6 +4,7 @@ mod call;
 mod check;
 mod parse;
 mod render;
+mod wire;
 
 pub use call::{Piece, RenderedCall, ResolveError, ResolvedCall};
 pub use parse::FnBodyError;

@@ -21,7 +21,7 @@ named_enum! {
         Permanent => "PERMANENT",
         /// The endpoint asked to come back later for a whole day.
         DeferredTooLong => "DEFERRED_TOO_LONG",
-        /// Three workers in a row died while they ran it alone.
+        /// Three processes in a row that made its call and nothing else ended in it.
         Poison => "POISON",
         /// The compensation needs a result that does not exist.
         MissingResult => "MISSING_RESULT",

@@ -5,7 +5,7 @@ use undolog_core::state::RollbackState;
 use uuid::Uuid;
 
 use super::{
-    Claim, Company, Next, Report,
+    Claim, Next, Place, Report,
     claim::lease_ms,
     drain::drain,
     late,
@@ -29,8 +29,8 @@ pub struct Advance {
     pub claim: Claim,
     /// The call just made.
     pub report: Option<Report>,
-    /// What else runs in the process.
-    pub company: Company,
+    /// Where the next call would be made.
+    pub place: Place,
     /// False: settle, then hand the rollback over.
     pub may_go_on: bool,
     /// A random number from 0 to 50: jitter comes from the caller, which has a random source.
@@ -67,11 +67,11 @@ impl Step for Advance {
         crate::crash_point!("worker.before_settle_commit");
         session.save(tx).await?;
         if let Some(due_at) = released_until(&decision, t) {
-            ticket::enqueue_rollback(tx, claim.rollback_id, rollback.fence, due_at).await?;
+            ticket::enqueue_rollback(tx, claim.rollback_id, due_at).await?;
         }
         Ok(Ok(match decision {
             Decision::Call(call) => Next::Call(call),
-            Decision::NeedsAlone => Next::NeedsAlone,
+            Decision::NeedsOwnProcess => Next::NeedsOwnProcess,
             Decision::Again => Next::Again,
             Decision::Wait(_) => Next::Waiting,
             Decision::HandOver => Next::HandedOver,
@@ -146,7 +146,9 @@ fn released_until(decision: &Decision, t: DateTime<Utc>) -> Option<DateTime<Utc>
     match decision {
         Decision::Wait(at) => Some(*at),
         Decision::HandOver => Some(t),
-        Decision::Call(_) | Decision::NeedsAlone | Decision::Again | Decision::Finished => None,
+        Decision::Call(_) | Decision::NeedsOwnProcess | Decision::Again | Decision::Finished => {
+            None
+        }
     }
 }
 
@@ -159,7 +161,7 @@ async fn hold(
     rollback: &RollbackRow,
     t: DateTime<Utc>,
 ) -> Result<(), StepError> {
-    let keeps = matches!(decision, Decision::Call(_) | Decision::NeedsAlone | Decision::Again);
+    let keeps = matches!(decision, Decision::Call(_) | Decision::NeedsOwnProcess | Decision::Again);
     let done = sqlx::query(include_str!("../../sql/walk_hold.sql"))
         .bind(claim.rollback_id)
         .bind(claim.org_id)

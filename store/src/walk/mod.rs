@@ -60,6 +60,8 @@ pub enum Outcome {
     Ended(CallOutcome),
     /// The worker stops and gave the call up.
     HandedBack,
+    /// The process that made this call and nothing else ended before it answered.
+    Died,
 }
 
 impl Outcome {
@@ -72,20 +74,18 @@ impl Outcome {
             Self::Ended(CallOutcome::Permanent) => "permanent",
             Self::Ended(CallOutcome::Defer { .. }) => "deferred",
             Self::HandedBack => "handed_back",
+            Self::Died => "interrupted",
         }
     }
 }
 
-/// What else runs in the worker's process while it would make the next call.
+/// Where the next call would be made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Company {
-    /// Other calls run, or may start.
-    Shared {
-        /// No other call runs right now.
-        is_only_one: bool,
-    },
-    /// No other call runs, and none starts before this one has ended.
-    Alone,
+pub enum Place {
+    /// In the worker's own process, beside other calls.
+    Worker,
+    /// In a process that makes this call and nothing else.
+    OwnProcess,
 }
 
 /// What the walk does next.
@@ -93,8 +93,9 @@ pub enum Company {
 pub enum Next {
     /// Make this call and report it.
     Call(Box<PreparedCall>),
-    /// The next entry was interrupted before: ask again when the process runs nothing else.
-    NeedsAlone,
+    /// The last call of the next entry ended with its process: ask again once the call can be made
+    /// in a process of its own.
+    NeedsOwnProcess,
     /// There is more to do: ask again.
     Again,
     /// Nothing to do before some time; the claim was given back.

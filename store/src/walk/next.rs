@@ -4,14 +4,13 @@
 use chrono::{DateTime, Duration, Utc};
 use serde_json::json;
 use sqlx::FromRow;
-use undolog_core::{
-    limits::INTERRUPTIONS_MAX,
-    state::{DeadLetterReason, EffectEvent, EffectState, RollbackState, UndoEvent, UndoState},
+use undolog_core::state::{
+    DeadLetterReason, EffectEvent, EffectState, RollbackState, UndoEvent, UndoState,
 };
 use uuid::Uuid;
 
 use super::{
-    ACTOR, Advance, Company, PreparedCall, attempt,
+    ACTOR, Advance, Place, PreparedCall, attempt,
     give_up::give_up,
     prepare::{Prepared, Ready, prepare},
     settle,
@@ -19,7 +18,7 @@ use super::{
 use crate::{
     effects::{self, EffectRow},
     error::StepError,
-    gate::{self, Wish},
+    gate::{self, Route, Wish},
     rollback::{self, RollbackRow},
     session::LockedSession,
     tenant::Tenant,
@@ -36,7 +35,7 @@ const PROBE_WAIT: Duration = Duration::seconds(15);
 #[derive(Debug)]
 pub(super) enum Decision {
     Call(Box<PreparedCall>),
-    NeedsAlone,
+    NeedsOwnProcess,
     Again,
     Wait(DateTime<Utc>),
     HandOver,
@@ -62,8 +61,9 @@ impl Top {
         self.last_attempt_id.filter(|_| self.last_outcome.is_none())
     }
 
-    fn was_interrupted(&self) -> bool {
-        self.last_outcome.as_deref() == Some("interrupted")
+    /// Its last call that was made to an end, or to the end of a process, ended a process.
+    fn is_suspect(&self) -> bool {
+        self.entry.interruptions > 0 || self.last_outcome.as_deref() == Some("interrupted")
     }
 }
 
@@ -147,7 +147,7 @@ async fn one(
     }
     let resumed = top.open_attempt().filter(|_| top.last_fence == Some(step.claim.fence));
     if let (Some(open), None) = (top.open_attempt(), resumed) {
-        interrupted(tx, session, rollback, step, &mut top, &mut effect, open).await?;
+        interrupted(tx, session, step, &mut top, open).await?;
         return Ok(None);
     }
     if i32::from(top.entry.retry_count) > top.entry.max_retries {
@@ -207,52 +207,36 @@ async fn held_back(
 ) -> Result<Option<Decision>, StepError> {
     let wish = Wish {
         undo_id: top.entry.undo_id,
-        compensation_fn: &top.entry.compensation_fn,
-        host: &ready.host,
+        route: Route { compensation_fn: &top.entry.compensation_fn, host: &ready.host },
         limits: ready.limits,
         t: session.t(),
         jitter_percent: step.jitter_percent,
     };
-    // Before the wish to be alone: what has to wait anyway should keep nobody out.
-    if let Some(until) = gate::ask(tx, &wish).await? {
-        return Ok(Some(Decision::Wait(until)));
+    // First: what a gate lets through is called, and counted.
+    if top.is_suspect() && step.place != Place::OwnProcess && crate::guard!("walk.own_process") {
+        return Ok(Some(Decision::NeedsOwnProcess));
     }
-    if top.was_interrupted() && step.company != Company::Alone && crate::guard!("walk.alone") {
-        return Ok(Some(Decision::NeedsAlone));
-    }
-    Ok(None)
+    Ok(gate::ask(tx, &wish).await?.map(Decision::Wait))
 }
 
 fn is_granted(effect: &EffectRow, entry: &UndoRow) -> Result<bool, StepError> {
     Ok(entry.attempt == effect.attempt && effect.has_live_grant()?)
 }
 
-/// The entry's last call ended with its worker: it is not counted, and tried again alone.
+/// The entry's last call ended with its worker. Whichever of the worker's calls ended it: this one
+/// is not counted, and made again in a process of its own, where it can end nothing else and
+/// nothing else can end it.
 async fn interrupted(
     tx: &mut Tenant,
     session: &mut LockedSession,
-    rollback: &mut RollbackRow,
     step: &Advance,
     top: &mut Top,
-    effect: &mut EffectRow,
     open: Uuid,
 ) -> Result<(), StepError> {
     attempt::interrupt(tx, session, open).await?;
     let entry = &mut top.entry;
     metrics::counter!("undolog_compensations_total", "outcome" => "interrupted").increment(1);
-    let alone = entry.interruptions;
-    if u32::try_from(alone).is_ok_and(|alone| alone >= INTERRUPTIONS_MAX)
-        && crate::guard!("walk.poison")
-    {
-        let why = format!("{alone} workers in a row ended while they called it and nothing else");
-        let reason = DeadLetterReason::Poison;
-        return give_up(tx, session, rollback, entry, effect, reason, &why).await;
-    }
-    let n = u32::try_from(alone).unwrap_or(0).max(1);
-    let next = session.t() + settle::backoff(entry, n, step.jitter_percent);
-    entry.next_try_at = Some(next);
-    let detail = json!({"alone_in_a_row": alone, "next_try_at": next});
-    entry.apply(session, UndoEvent::Interrupted, ACTOR, detail)?;
+    settle::back_off(session, entry, 1, step.jitter_percent)?;
     undo::save(tx, entry).await
 }
 
@@ -273,10 +257,6 @@ async fn call(
         None => {
             let new = attempt::insert(tx, session, &step.claim, &entry, &ready).await?;
             begin(session, &mut entry, effect)?;
-            // Counted before the call: a call that ends its process cannot count itself.
-            if !matches!(step.company, Company::Shared { is_only_one: false }) {
-                entry.interruptions += 1;
-            }
             entry.next_try_at = None;
             undo::save(tx, &entry).await?;
             effects::save(tx, effect).await?;

@@ -4,7 +4,7 @@ use chrono::Duration;
 use serde_json::json;
 use undolog_core::{
     json::show_text,
-    limits::DEFERRAL_TOTAL_MS_MAX,
+    limits::{DEFERRAL_TOTAL_MS_MAX, INTERRUPTIONS_MAX},
     retry::{CallOutcome, backoff_ms},
     state::{DeadLetterReason, EffectEvent, EffectState, UndoEvent, UndoState},
 };
@@ -37,7 +37,10 @@ pub(super) async fn settle(
         return late::settle(tx, session, report, &completed, entry).await;
     }
     let mut effect = effects::require(tx, session, entry.effect_id).await?;
-    entry.interruptions = 0;
+    // A call that was given up says nothing about what it would have done.
+    if matches!(report.outcome, Outcome::Ended(_)) {
+        entry.interruptions = 0;
+    }
     match report.outcome {
         Outcome::Ended(CallOutcome::Done) => {
             compensated(tx, session, &mut entry, &mut effect, UndoEvent::Compensated).await?;
@@ -50,17 +53,21 @@ pub(super) async fn settle(
             entry.apply(session, UndoEvent::HandedBack, ACTOR, json!({}))?;
             return undo::save(tx, &entry).await;
         }
-        Outcome::Ended(_) => {}
+        Outcome::Ended(_) | Outcome::Died => {}
     }
     note_error(&mut entry, report);
     // A call of an earlier holder can have succeeded while this one failed.
     if attempt::has_success(tx, entry.undo_id).await? {
         return compensated(tx, session, &mut entry, &mut effect, UndoEvent::Compensated).await;
     }
-    let detail = detail(report);
+    let mut detail = detail(report);
     match judged(session, &mut entry, report.outcome, step.jitter_percent)? {
         None => undo::save(tx, &entry).await,
         Some(reason) => {
+            if reason == DeadLetterReason::Poison {
+                let n = entry.interruptions;
+                detail = format!("{n} processes in a row ended in this call, the last: {detail}");
+            }
             give_up(tx, session, rollback, &mut entry, &mut effect, reason, &detail).await
         }
     }
@@ -99,8 +106,37 @@ fn judged(
             Ok(None)
         }
         Outcome::Ended(CallOutcome::Permanent) => Ok(Some(DeadLetterReason::Permanent)),
+        Outcome::Died => died(session, entry, jitter_percent),
         Outcome::Ended(CallOutcome::Done) | Outcome::HandedBack => Ok(None),
     }
+}
+
+/// The call ended a process that did nothing else, so it is its own doing. A few times are chance.
+fn died(
+    session: &mut LockedSession,
+    entry: &mut UndoRow,
+    jitter_percent: u64,
+) -> Result<Option<DeadLetterReason>, StepError> {
+    entry.interruptions = entry.interruptions.saturating_add(1);
+    let n = u32::try_from(entry.interruptions).unwrap_or(u32::MAX);
+    if n >= INTERRUPTIONS_MAX && crate::guard!("walk.poison") {
+        return Ok(Some(DeadLetterReason::Poison));
+    }
+    back_off(session, entry, n, jitter_percent)?;
+    Ok(None)
+}
+
+/// Lets an entry whose call ended with its process wait for its next try.
+pub(super) fn back_off(
+    session: &mut LockedSession,
+    entry: &mut UndoRow,
+    n: u32,
+    jitter_percent: u64,
+) -> Result<(), StepError> {
+    let next = session.t() + backoff(entry, n, jitter_percent);
+    entry.next_try_at = Some(next);
+    let detail = json!({"alone_in_a_row": entry.interruptions, "next_try_at": next});
+    entry.apply(session, UndoEvent::Interrupted, ACTOR, detail)
 }
 
 /// The entry is undone: entry, effect, and the dead letters about it.
@@ -192,7 +228,7 @@ pub(super) async fn load(tx: &mut Tenant, undo_id: Uuid) -> Result<UndoRow, Step
 }
 
 /// The backoff before the `n`-th retry.
-pub(super) fn backoff(entry: &UndoRow, n: u32, jitter_percent: u64) -> Duration {
+fn backoff(entry: &UndoRow, n: u32, jitter_percent: u64) -> Duration {
     let base_ms = u64::try_from(entry.retry_backoff_ms).unwrap_or(0);
     milliseconds(backoff_ms(n, base_ms, jitter_percent))
 }

@@ -5,7 +5,7 @@ use undolog_core::{Reason, retry::CallOutcome, role::Role, state::SessionState};
 use undolog_store::{
     operate::{self, Resolution, RetryDeadLetter, SkipDeadLetter},
     sessions::RollbackScope,
-    walk::{Company, Next},
+    walk::{Next, Place},
 };
 use undolog_tests::check::settled_check;
 use uuid::Uuid;
@@ -419,7 +419,7 @@ async fn a_late_success_of_a_replaced_entry_spares_the_new_one() {
     other.step(None).await;
     time_passes(&bench).await;
     let mut other = Walker::claim_as(&bench, "worker-2").await;
-    other.company = Company::Alone;
+    other.place = Place::OwnProcess;
     let second = Walker::call(other.step(None).await);
     other.step(Some(report_of(&second, CallOutcome::Permanent))).await;
     bench.retry_with(bench.the_letter().await, None, true).await.expect("retry");

@@ -20,7 +20,7 @@ async fn a_late_success_settles_a_halted_rollback() {
     other.step(None).await;
     time_passes(&bench).await;
     other = Walker::claim_as(&bench, "worker-2").await;
-    other.company = undolog_store::walk::Company::Alone;
+    other.place = undolog_store::walk::Place::OwnProcess;
     let second_call = Walker::call(other.step(None).await);
     assert_eq!(first_call.undo_id, second_call.undo_id, "the same key");
     other.step(Some(report_of(&second_call, CallOutcome::Permanent))).await;

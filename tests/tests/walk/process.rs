@@ -6,7 +6,9 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use undolog_store::{StoreOptions, sessions::RollbackScope};
 use undolog_tests::{
-    eventually, within,
+    eventually,
+    run::binary,
+    within,
     witness::{Act, Script, Witness},
 };
 use undolog_workers::{
@@ -19,17 +21,18 @@ use crate::{
     walker::{entries, letters, outcomes, pay, run},
 };
 
-struct Running {
+pub(crate) struct Running {
     stop: CancellationToken,
     task: tokio::task::JoinHandle<()>,
 }
 
 impl Running {
-    async fn start(bench: &Bench, change: impl FnOnce(&mut WorkerOptions)) -> Self {
+    pub(crate) async fn start(bench: &Bench, change: impl FnOnce(&mut WorkerOptions)) -> Self {
         let url = bench.db.url().to_owned().into();
         let mut options =
             WorkerOptions::new(StoreOptions::new(url, Some("undolog_worker"), "worker"));
         options.egress = EgressOptions { allow: AllowList::loopback(), ..EgressOptions::default() };
+        options.one_call.program = binary();
         options.http_listen = Some("127.0.0.1:0".parse().expect("an address"));
         change(&mut options);
         let workers = Workers::connect(options).await.expect("connect");
@@ -40,7 +43,7 @@ impl Running {
         Self { stop, task }
     }
 
-    async fn stop(self) {
+    pub(crate) async fn stop(self) {
         self.stop.cancel();
         self.task.await.expect("no panic");
     }

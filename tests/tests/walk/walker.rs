@@ -5,20 +5,17 @@ use undolog_core::{fn_body::RenderedCall, retry::CallOutcome};
 use undolog_store::{
     StepError, Store, StoreOptions,
     sessions::RollbackScope,
-    walk::{self, Advance, Claim, Company, Next, Outcome, PreparedCall, Report},
+    walk::{self, Advance, Claim, Next, Outcome, Place, PreparedCall, Report},
 };
 use uuid::Uuid;
 
 use crate::bench::Bench;
 
-/// The shared company that most steps are taken in.
-pub(crate) const SHARED: Company = Company::Shared { is_only_one: false };
-
 /// The walker.
 pub(crate) struct Walker {
     pub(crate) store: Store,
     pub(crate) claim: Claim,
-    pub(crate) company: Company,
+    pub(crate) place: Place,
 }
 
 /// Connects as a worker.
@@ -55,7 +52,7 @@ impl Walker {
     pub(crate) async fn claim_as(bench: &Bench, worker: &str) -> Self {
         let store = worker_store(bench).await;
         let claim = try_claim(bench, &store, worker).await.expect("the rollback is due and free");
-        Self { store, claim, company: SHARED }
+        Self { store, claim, place: Place::Worker }
     }
 
     /// Starts the whole rollback and claims it.
@@ -68,7 +65,7 @@ impl Walker {
         let step = Advance {
             claim: self.claim.clone(),
             report,
-            company: self.company,
+            place: self.place,
             may_go_on: true,
             jitter_percent: 0,
         };
