@@ -47,6 +47,7 @@ names_org! {
     ListCompensationsRequest, GetApprovalRequest, RevokeApprovalRequest, WatchApprovalRequest,
     ListDeadLettersRequest, GetDeadLetterRequest, RetryDeadLettersRequest, SkipDeadLettersRequest,
     ResolveDeadLettersRequest, PauseQueueRequest, ResumeQueueRequest, GetQueueStatusRequest,
+    CloseBreakerRequest,
     SetBrakeRequest, ListApprovedRequest, ListNotificationsRequest, ReplayNotificationsRequest,
     SetToolActiveRequest, SetCompensationActiveRequest, GetValueRequest,
 }

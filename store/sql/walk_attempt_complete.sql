@@ -13,8 +13,9 @@ UPDATE undolog_undo_attempts a SET
   response_truncated = $9, retry_after_ms = $10
 FROM before b
 WHERE a.undo_attempt_id = b.undo_attempt_id
-RETURNING a.undo_id, a.round, a.result_known, b.outcome AS before, a.host,
+RETURNING a.undo_id, a.round, a.result_known, b.outcome AS before, a.compensation_fn,
+  a.host,
   EXISTS (
-    SELECT FROM undolog_breakers k
-    WHERE k.org_id = $2 AND k.host = a.host AND k.state = 'half_open'
-      AND k.probe_undo_id = a.undo_id) AS is_probe
+    SELECT FROM undolog_route_breakers k
+    WHERE k.org_id = $2 AND k.compensation_fn = a.compensation_fn AND k.host = a.host
+      AND k.state = 'half_open' AND k.probe_undo_id = a.undo_id) AS is_probe

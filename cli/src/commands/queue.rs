@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand};
 use serde_json::json;
 use undolog_proto::v1::{
-    GetQueueStatusRequest, PauseQueueRequest, QueueStatus, ResumeQueueRequest,
+    CloseBreakerRequest, GetQueueStatusRequest, PauseQueueRequest, QueueStatus, ResumeQueueRequest,
 };
 
 use super::notifications::{self, NotificationsVerb};
@@ -36,6 +36,8 @@ pub enum QueueVerb {
     Pause(PauseArgs),
     /// Go on with what was paused.
     Resume(ResumeArgs),
+    /// Call an endpoint again at once whose calls failed.
+    CloseBreaker(CloseBreakerArgs),
     /// Show what is due, running, halted, paused and dead.
     Status,
     /// Webhooks that were given up.
@@ -71,6 +73,18 @@ pub struct ResumeArgs {
     pub everywhere: bool,
 }
 
+/// Which breakers to close.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = true)]
+pub struct CloseBreakerArgs {
+    /// Of this compensation; of every one if left out.
+    #[arg(long, value_name = "NAME")]
+    pub compensation: Option<String>,
+    /// At this host, as `undolog queue status` shows it; at every one if left out.
+    #[arg(long, value_name = "HOST")]
+    pub host: Option<String>,
+}
+
 /// Runs the verb.
 pub async fn run(args: QueueArgs, out: &Out) -> Result<(), CliError> {
     match args.verb {
@@ -95,6 +109,15 @@ pub async fn run(args: QueueArgs, out: &Out) -> Result<(), CliError> {
             let compensation_fn = resume.compensation.unwrap_or_default();
             let request = ResumeQueueRequest { org_id: api.org(), compensation_fn };
             show(&api.operator().resume_queue(api.request(request)).await?.into_inner(), out)
+        }
+        QueueVerb::CloseBreaker(breaker) => {
+            let api = Api::connect(&args.api)?;
+            let request = CloseBreakerRequest {
+                org_id: api.org(),
+                compensation_fn: breaker.compensation.unwrap_or_default(),
+                host: breaker.host.unwrap_or_default(),
+            };
+            show(&api.operator().close_breaker(api.request(request)).await?.into_inner(), out)
         }
         QueueVerb::Status => {
             let api = Api::connect(&args.api)?;
@@ -131,7 +154,7 @@ pub(crate) fn show(status: &QueueStatus, out: &Out) -> Result<(), CliError> {
         out.table(&PauseView::HEADERS, view.pauses.iter().map(PauseView::row).collect())?;
     }
     if !view.breakers.is_empty() {
-        out.line("\nhosts")?;
+        out.line("\nbreakers")?;
         out.table(&BreakerView::HEADERS, view.breakers.iter().map(BreakerView::row).collect())?;
     }
     if !status.next_page_token.is_empty() {

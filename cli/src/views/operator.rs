@@ -509,10 +509,11 @@ impl PauseView {
     }
 }
 
-/// The circuit breaker of a host.
+/// The circuit breaker of a compensation at a host.
 #[derive(Debug, Clone, Serialize)]
 #[expect(missing_docs, reason = "the fields are described on the wire")]
 pub struct BreakerView {
+    pub compensation_fn: String,
     pub host: String,
     pub state: String,
     pub calls: u32,
@@ -523,6 +524,7 @@ pub struct BreakerView {
 impl From<&Breaker> for BreakerView {
     fn from(from: &Breaker) -> Self {
         Self {
+            compensation_fn: from.compensation_fn.clone(),
             host: from.host.clone(),
             state: from.state.clone(),
             calls: from.calls,
@@ -534,12 +536,14 @@ impl From<&Breaker> for BreakerView {
 
 impl BreakerView {
     /// The columns of a table of breakers.
-    pub const HEADERS: [&'static str; 5] = ["host", "breaker", "calls", "failures", "opened"];
+    pub const HEADERS: [&'static str; 6] =
+        ["compensation", "host", "breaker", "calls", "failures", "opened"];
 
     /// The cells of a table's row.
     #[must_use]
     pub fn row(&self) -> Vec<String> {
         vec![
+            self.compensation_fn.clone(),
             self.host.clone(),
             self.state.clone(),
             self.calls.to_string(),

@@ -86,6 +86,7 @@ fn routes_and_document() -> (Router<Arc<Proxy>>, Document) {
         .routes(routes!(queue::status))
         .routes(routes!(queue::pause))
         .routes(routes!(queue::resume))
+        .routes(routes!(queue::close_breaker))
         .routes(routes!(registry::list_tools))
         .routes(routes!(registry::put_tool, registry::get_tool))
         .routes(routes!(registry::list_compensations))

@@ -93,3 +93,32 @@ pub(super) async fn resume(
     let reply = rpc!(caller.once: proxy.operator().resume_queue(request))?;
     Ok(Body(reply.into()))
 }
+
+/// Which breakers are closed.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct CloseBreakerBody {
+    /// Of one compensation; left out: of every one.
+    #[serde(default)]
+    compensation_fn: String,
+    /// At one host, as the queue's status names it; left out: at every one.
+    #[serde(default)]
+    host: String,
+}
+
+/// Calls an endpoint again at once whose calls failed.
+#[utoipa::path(post, path = "/queue/close-breaker", tag = "operators",
+    request_body = CloseBreakerBody, responses((status = 200, body = QueueStatus), Errors))]
+pub(super) async fn close_breaker(
+    State(proxy): State<Arc<Proxy>>,
+    caller: Caller,
+    Told(body): Told<CloseBreakerBody>,
+) -> Result<Body<QueueStatus>, Refused> {
+    let request = v1::CloseBreakerRequest {
+        org_id: String::new(),
+        compensation_fn: body.compensation_fn,
+        host: body.host,
+    };
+    let reply = rpc!(caller.once: proxy.operator().close_breaker(request))?;
+    Ok(Body(reply.into()))
+}

@@ -1,12 +1,12 @@
-//! The circuit breaker of an endpoint's host: when most calls of the last minute failed, the host
-//! gets a pause, then one call to show that it is back.
+//! The circuit breaker of a route, which is one compensation at one host: when most of its calls in
+//! the last minute failed it gets a pause, then one call of its own to show that it is back.
 
 use chrono::{DateTime, Duration, Utc};
 use sqlx::FromRow;
 use undolog_core::retry::CallOutcome;
 use uuid::Uuid;
 
-use super::Wish;
+use super::{Route, Wish};
 use crate::{error::StepError, tenant::Tenant, walk::Outcome};
 
 /// Calls that a verdict needs.
@@ -29,7 +29,6 @@ struct Breaker {
     opened_at: Option<DateTime<Utc>>,
     opened_count: i32,
     probe_undo_id: Option<Uuid>,
-    is_probe_alive: bool,
 }
 
 /// The pause after the breaker opened for the `n`-th time in a row, from 1.
@@ -46,8 +45,8 @@ pub(super) async fn ask(
     let org_id = tx.org_id();
     let row: Option<Breaker> = sqlx::query_as(include_str!("../../sql/gate_breaker.sql"))
         .bind(org_id)
-        .bind(wish.host)
-        .bind(wish.t)
+        .bind(wish.route.compensation_fn)
+        .bind(wish.route.host)
         .fetch_optional(tx.conn())
         .await?;
     // Somebody else is deciding about it right now.
@@ -56,56 +55,76 @@ pub(super) async fn ask(
     match row.state.as_str() {
         "closed" => return Ok(None),
         "half_open" if is_mine => return Ok(None),
-        "half_open" if row.is_probe_alive => {
-            return Ok(Some(wish.later(PROBE_MS, PROBE_MS)));
+        "half_open" => {
+            if is_on_its_way(tx, row.probe_undo_id, wish.t).await? {
+                return Ok(Some(wish.later(PROBE_MS, PROBE_MS)));
+            }
         }
-        "half_open" => {}
         _ => {
             let opened_at = row.opened_at.unwrap_or(wish.t);
             let until = opened_at + Duration::milliseconds(pause_ms(row.opened_count));
-            if until > wish.t {
+            // A clock that stepped back leaves openings ahead of it.
+            let is_ahead = opened_at > wish.t + Duration::minutes(1);
+            if until > wish.t && !is_ahead {
                 return Ok(Some(wish.after(until, SPREAD_MS)));
             }
         }
     }
     sqlx::query(
-        "UPDATE undolog_breakers SET state = 'half_open', probe_undo_id = $3 \
-         WHERE org_id = $1 AND host = $2",
+        "UPDATE undolog_route_breakers SET state = 'half_open', probe_undo_id = $4 \
+         WHERE org_id = $1 AND compensation_fn = $2 AND host = $3",
     )
     .bind(org_id)
-    .bind(wish.host)
+    .bind(wish.route.compensation_fn)
+    .bind(wish.route.host)
     .bind(wish.undo_id)
     .execute(tx.conn())
     .await?;
     Ok(None)
 }
 
-/// A call of a host has ended: what does its breaker learn? Only failures that a retry can mend
-/// speak against the host; whatever else it answers shows that it is there.
+/// Whether an entry's call, the one that a breaker has let through, is on its way.
+async fn is_on_its_way(
+    tx: &mut Tenant,
+    undo_id: Option<Uuid>,
+    t: DateTime<Utc>,
+) -> Result<bool, StepError> {
+    let org_id = tx.org_id();
+    Ok(sqlx::query_scalar(include_str!("../../sql/gate_breaker_trial.sql"))
+        .bind(org_id)
+        .bind(undo_id)
+        .bind(t)
+        .fetch_one(tx.conn())
+        .await?)
+}
+
+/// A call of a route has ended: what does its breaker learn? Only failures that a retry can mend
+/// speak against the route; whatever else it answers shows that it is there.
 pub(crate) async fn observe(
     tx: &mut Tenant,
-    host: &str,
+    route: Route<'_>,
     is_probe: bool,
     outcome: Outcome,
     t: DateTime<Utc>,
 ) -> Result<(), StepError> {
     match outcome {
-        Outcome::Ended(CallOutcome::Retry) => failed(tx, host, is_probe, t).await,
-        Outcome::Ended(_) if is_probe => close(tx, host, t).await,
-        // A call that was handed back says nothing; the next one takes the probe's place.
+        Outcome::Ended(CallOutcome::Retry) => failed(tx, route, is_probe, t).await,
+        Outcome::Ended(_) if is_probe => close(tx, route, t).await,
+        // A call that never ended says nothing; the next one takes the probe's place.
         _ => Ok(()),
     }
 }
 
-async fn close(tx: &mut Tenant, host: &str, t: DateTime<Utc>) -> Result<(), StepError> {
+async fn close(tx: &mut Tenant, route: Route<'_>, t: DateTime<Utc>) -> Result<(), StepError> {
     let org_id = tx.org_id();
     sqlx::query(
-        "UPDATE undolog_breakers SET state = 'closed', window_started_at = $3, calls = 0, \
+        "UPDATE undolog_route_breakers SET state = 'closed', window_started_at = $4, calls = 0, \
          failures = 0, opened_at = NULL, probe_undo_id = NULL, opened_count = 0 \
-         WHERE org_id = $1 AND host = $2",
+         WHERE org_id = $1 AND compensation_fn = $2 AND host = $3",
     )
     .bind(org_id)
-    .bind(host)
+    .bind(route.compensation_fn)
+    .bind(route.host)
     .bind(t)
     .execute(tx.conn())
     .await?;
@@ -115,24 +134,29 @@ async fn close(tx: &mut Tenant, host: &str, t: DateTime<Utc>) -> Result<(), Step
 
 async fn failed(
     tx: &mut Tenant,
-    host: &str,
+    route: Route<'_>,
     is_probe: bool,
     t: DateTime<Utc>,
 ) -> Result<(), StepError> {
     let org_id = tx.org_id();
     let opened: Option<i32> = sqlx::query_scalar(include_str!("../../sql/gate_breaker_open.sql"))
         .bind(org_id)
-        .bind(host)
+        .bind(route.host)
         .bind(t)
         .bind(WINDOW_MS)
         .bind(CALLS_MAX)
         .bind(CALLS_MIN)
         .bind(is_probe)
+        .bind(route.compensation_fn)
         .fetch_optional(tx.conn())
         .await?;
     if let Some(count) = opened {
         metrics::counter!("undolog_breaker_moves_total", "to" => "open").increment(1);
-        tracing::warn!(org.id = %org_id, host, count, "most calls fail; the host gets a pause");
+        let Route { compensation_fn, host } = route;
+        tracing::warn!(
+            org.id = %org_id, compensation = compensation_fn, host, count,
+            "most calls fail; the route gets a pause"
+        );
     }
     Ok(())
 }

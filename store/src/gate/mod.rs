@@ -1,8 +1,10 @@
 //! Gates: what a compensation call waits for before its attempt is written. Pauses of operators,
-//! limits of its function, the breaker of its host. Waiting is not an attempt and costs nothing.
+//! limits of its function, the breaker of its route: the same function at the same host. Waiting is
+//! not an attempt and costs nothing.
 //!
 //! Lock order: gates come after the undo entries of the step, first the function's limit, then the
-//! host's breaker. The breaker's row is never waited for here, so the two cannot block each other.
+//! route's breaker. Neither is waited for inside the database: a step that waits there holds a
+//! connection and its session.
 
 mod breaker;
 mod limits;
@@ -20,15 +22,22 @@ use crate::{error::StepError, tenant::Tenant};
 /// How long a paused rollback sleeps before it looks again; a resume wakes it up earlier.
 const PAUSE_MS: i64 = 5_000;
 
+/// What a breaker is about: a broken path of an API says nothing about the others.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Route<'a> {
+    /// The function.
+    pub(crate) compensation_fn: &'a str,
+    /// Scheme, host and port.
+    pub(crate) host: &'a str,
+}
+
 /// A call that wants to be made.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wish<'a> {
     /// The entry.
     pub(crate) undo_id: Uuid,
-    /// The function.
-    pub(crate) compensation_fn: &'a str,
-    /// Scheme, host and port.
-    pub(crate) host: &'a str,
+    /// The route.
+    pub(crate) route: Route<'a>,
     /// The function's limits.
     pub(crate) limits: Limits,
     /// The step's time.
@@ -69,8 +78,8 @@ pub(crate) async fn ask(
     let org_id = tx.org_id();
     let look: Look = sqlx::query_as(include_str!("../../sql/gate_look.sql"))
         .bind(org_id)
-        .bind(wish.compensation_fn)
-        .bind(wish.host)
+        .bind(wish.route.compensation_fn)
+        .bind(wish.route.host)
         .fetch_one(tx.conn())
         .await?;
     let (gate, until) = if look.is_paused && crate::guard!("gate.pause") {
@@ -82,8 +91,10 @@ pub(crate) async fn ask(
     } else {
         ("none", None)
     };
-    if until.is_some() {
-        metrics::counter!("undolog_gate_waits_total", "gate" => gate).increment(1);
+    match until {
+        Some(_) => metrics::counter!("undolog_gate_waits_total", "gate" => gate).increment(1),
+        // Only what is really called is counted.
+        None => limits::count(tx, wish).await?,
     }
     Ok(until)
 }
@@ -97,8 +108,7 @@ mod tests {
         let t = DateTime::from_timestamp(1_000_000, 0).expect("a time");
         let wish = |jitter_percent| Wish {
             undo_id: Uuid::nil(),
-            compensation_fn: "undo",
-            host: "https://pay.example",
+            route: Route { compensation_fn: "undo", host: "https://pay.example" },
             limits: Limits::default(),
             t,
             jitter_percent,

@@ -33,7 +33,16 @@ const SINCE_0009: &[Index] = &[];
 const SINCE_0010: &[Index] = &[];
 
 // 0011 --------------------------------------------------------------------------------------------
-const SINCE_0011: &[Index] = &[];
+const SINCE_0011: &[Index] = &[
+    // What a breaker counts: the newest calls of a compensation at a host.
+    index(
+        "idx_undolog_undo_attempts_route",
+        "undolog_undo_attempts",
+        "(org_id, compensation_fn, host, finished_at) WHERE finished_at IS NOT NULL",
+    ),
+    // What each poll of the queue looks for, and what is deleted.
+    index("idx_undolog_jobs_due", "apalis.jobs", "(job_type, status, run_at)"),
+];
 
 // 0012 --------------------------------------------------------------------------------------------
 const SINCE_0012: &[Index] = &[];

@@ -7,6 +7,7 @@
 
 mod brake;
 mod bulk;
+mod close_breaker;
 mod filter;
 mod go_on;
 mod letter;
@@ -23,6 +24,7 @@ mod unknown;
 
 pub use brake::{BrakeOrder, SetBrake};
 pub use bulk::{Change, Changed, RetryOptions, resolve_all, retry_all, skip_all};
+pub use close_breaker::CloseBreaker;
 pub use filter::DeadLetterFilter;
 pub use notifications::{NotificationView, ReplayNotifications, Replayed, list_notifications};
 pub use pause::{Pause, Resume};

@@ -8,7 +8,6 @@ use uuid::Uuid;
 use super::require_role;
 use crate::{
     error::{Decided, StepError},
-    notify,
     pool::Store,
     read::{Page, Paging, page::time_of},
     step::{Caller, Step},
@@ -116,7 +115,7 @@ impl Step for ReplayNotifications {
             .await?;
         let replayed = usize::try_from(done.rows_affected()).unwrap_or(usize::MAX);
         if replayed > 0 {
-            notify::enqueue(tx, 0).await?;
+            tx.tell_afterwards();
             tracing::warn!(
                 org.id = %org_id, by = self.caller.principal, replayed,
                 "notifications are sent again"

@@ -127,13 +127,12 @@ async fn require_registered(tx: &mut Tenant, compensation_fn: &str) -> Result<()
 #[derive(Debug, FromRow)]
 struct Waiting {
     rollback_id: Uuid,
-    fence: i64,
     due_at: DateTime<Utc>,
 }
 
 /// Rollbacks that wait and that nobody holds are looked at soon, one after the other. What waits
 /// for something else goes on waiting after that look.
-async fn wake(tx: &mut Tenant) -> Result<(), StepError> {
+pub(super) async fn wake(tx: &mut Tenant) -> Result<(), StepError> {
     let org_id = tx.org_id();
     let waiting: Vec<Waiting> = sqlx::query_as(include_str!("../../sql/operate_wake.sql"))
         .bind(org_id)
@@ -142,7 +141,7 @@ async fn wake(tx: &mut Tenant) -> Result<(), StepError> {
         .fetch_all(tx.conn())
         .await?;
     for one in waiting.iter().take(WOKEN_MAX) {
-        ticket::enqueue_rollback(tx, one.rollback_id, one.fence, one.due_at).await?;
+        ticket::enqueue_rollback(tx, one.rollback_id, one.due_at).await?;
     }
     Ok(())
 }

@@ -28,10 +28,12 @@ pub struct PauseRow {
     pub reason: String,
 }
 
-/// The circuit breaker of an endpoint's host.
+/// The circuit breaker of a route: one compensation at one host.
 #[derive(Debug, Clone, PartialEq, FromRow)]
 pub struct BreakerRow {
-    /// The host.
+    /// The compensation.
+    pub compensation_fn: String,
+    /// Scheme, host and port.
     pub host: String,
     /// `closed`, `open` or `half_open`.
     pub state: String,
@@ -120,13 +122,16 @@ pub async fn queue_status(
     Ok(status)
 }
 
+/// A breaker's place in the list: whether it is closed, its compensation, its host.
+type BreakerPlace = (bool, String, String);
+
 /// Where a page of pauses and breakers ended.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Ended {
     /// The last pause; none: no pauses are left.
     pause: Option<String>,
-    /// The last breaker: whether it was closed, and its host; none: no breakers are left.
-    breaker: Option<(bool, String)>,
+    /// The last breaker; none: no breakers are left.
+    breaker: Option<BreakerPlace>,
 }
 
 async fn read(tx: &mut Tenant, org_id: Uuid, token: &str) -> Result<QueueStatus, StepError> {
@@ -194,21 +199,23 @@ async fn pauses(
 async fn breakers(
     tx: &mut Tenant,
     org_id: Uuid,
-    after: Option<&(bool, String)>,
-) -> Result<(Vec<BreakerRow>, Option<(bool, String)>), StepError> {
-    let (is_closed, host) = after.cloned().unzip();
+    after: Option<&BreakerPlace>,
+) -> Result<(Vec<BreakerRow>, Option<BreakerPlace>), StepError> {
     let rows: Vec<BreakerRow> = sqlx::query_as(
-        "SELECT host, state, calls, failures, opened_at FROM undolog_breakers \
-         WHERE org_id = $1 AND ($2::bool IS NULL OR (state = 'closed', host) > ($2, $3)) \
-         ORDER BY state = 'closed', host LIMIT $4",
+        "SELECT compensation_fn, host, state, calls, failures, opened_at \
+         FROM undolog_route_breakers WHERE org_id = $1 \
+         AND ($2::bool IS NULL OR (state = 'closed', compensation_fn, host) > ($2, $3, $4)) \
+         ORDER BY state = 'closed', compensation_fn, host LIMIT $5",
     )
     .bind(org_id)
-    .bind(is_closed)
-    .bind(host)
+    .bind(after.map(|(is_closed, ..)| *is_closed))
+    .bind(after.map(|(_, compensation_fn, _)| compensation_fn))
+    .bind(after.map(|(.., host)| host))
     .bind(i64::from(PAGE_MAX))
     .fetch_all(tx.conn())
     .await?;
     let last = rows.last().filter(|_| rows.len() == PAGE_MAX as usize);
-    let last = last.map(|row| (row.state == "closed", row.host.clone()));
+    let last =
+        last.map(|row| (row.state == "closed", row.compensation_fn.clone(), row.host.clone()));
     Ok((rows, last))
 }

@@ -5,7 +5,9 @@ use undolog_core::json::show_text;
 use uuid::Uuid;
 
 use super::{Claim, Report, prepare::Ready};
-use crate::{error::StepError, gate, session::LockedSession, tenant::Tenant, undo::UndoRow};
+use crate::{
+    error::StepError, gate, gate::Route, session::LockedSession, tenant::Tenant, undo::UndoRow,
+};
 
 /// A new attempt.
 #[derive(Debug, FromRow)]
@@ -53,12 +55,13 @@ pub(super) struct Completed {
     /// What stood there before: nothing, or that it had been given up.
     pub(super) before: Option<String>,
     /// What was called.
+    compensation_fn: Option<String>,
     host: Option<String>,
     /// The call was the one that a breaker had let through.
     is_probe: bool,
 }
 
-/// Completes an attempt by its id, and lets the breaker of its host know. `None`: its outcome was
+/// Completes an attempt by its id, and lets the breaker of its route know. `None`: its outcome was
 /// known already.
 pub(super) async fn complete(
     tx: &mut Tenant,
@@ -81,8 +84,15 @@ pub(super) async fn complete(
             .bind(report.retry_after_ms.and_then(|ms| i64::try_from(ms).ok()))
             .fetch_optional(tx.conn())
             .await?;
-    if let Some(Completed { host: Some(host), is_probe, .. }) = &completed {
-        gate::observe(tx, host, *is_probe, report.outcome, session.t()).await?;
+    if let Some(Completed {
+        compensation_fn: Some(compensation_fn),
+        host: Some(host),
+        is_probe,
+        ..
+    }) = &completed
+    {
+        let route = Route { compensation_fn, host };
+        gate::observe(tx, route, *is_probe, report.outcome, session.t()).await?;
     }
     Ok(completed)
 }

@@ -68,7 +68,7 @@ async fn a_brown_out_dead_letters_nothing() {
         if often == 10 { Ok(()) } else { Err(often) }
     })
     .await;
-    let breakers = "SELECT count(*) FROM undolog_breakers";
+    let breakers = "SELECT count(*) FROM undolog_route_breakers";
     let breakers: i64 = sqlx::query_scalar(breakers).fetch_one(world.pool()).await.unwrap();
     assert_eq!(breakers, 0, "a host that asks to wait is there");
     world.witness.behave();

@@ -31,6 +31,7 @@ const ROUTES: &[(&str, &str)] = &[
     ("get", "/queue"),
     ("post", "/queue/pause"),
     ("post", "/queue/resume"),
+    ("post", "/queue/close-breaker"),
     ("get", "/tools"),
     ("put", "/tools/{name}"),
     ("get", "/tools/{name}"),

@@ -138,5 +138,7 @@ async fn a_dead_letter_is_shown_and_retried() {
     let paused = op.post("/queue/pause", json!({"reason": "lunch"})).await.is(200).body;
     assert_eq!(paused["pauses"][0]["reason"], "lunch");
     op.post("/queue/resume", json!({})).await.is(200);
+    op.post("/queue/close-breaker", json!({"compensation_fn": "undo"})).await.is(200);
+    op.post("/queue/close-breaker", json!({})).await.refused(400, "INVALID_ARGUMENT");
     assert_eq!(op.get("/queue").await.is(200).body["pauses"], json!([]));
 }

@@ -33,7 +33,7 @@ async fn calls(bench: &Bench) -> bool {
 }
 
 async fn breaker(bench: &Bench) -> Option<(String, i32, i32, i32)> {
-    sqlx::query_as("SELECT state, calls, failures, opened_count FROM undolog_breakers")
+    sqlx::query_as("SELECT state, calls, failures, opened_count FROM undolog_route_breakers")
         .fetch_optional(bench.db.pool())
         .await
         .expect("a breaker")
@@ -85,7 +85,7 @@ async fn patient(bench: &Bench) {
 /// The breaker's pause is over.
 async fn pause_over(bench: &Bench, seconds: u32) {
     let sql =
-        format!("UPDATE undolog_breakers SET opened_at = now() - interval '{seconds} seconds'");
+        format!("UPDATE undolog_route_breakers SET opened_at = now() - interval '{seconds} s'");
     run(bench.db.pool(), &sql).await;
 }
 
@@ -195,14 +195,24 @@ async fn of_many_that_ask_together_as_many_run_as_there_are_places() {
     });
     let steps: Vec<_> = steps.collect();
     let mut running = Vec::new();
+    let mut waiting = Vec::new();
     for step in steps {
         match step.await.expect("no panic") {
             (walker, Next::Call(call)) => running.push((walker, call)),
-            (_, Next::Waiting) => {}
+            (walker, Next::Waiting) => waiting.push(walker.claim.session_id),
             (_, other) => panic!("{other:?}"),
         }
     }
-    assert_eq!(running.len(), 2, "more run than there are places");
+    // Those that found the function's lock held come again.
+    for session_id in waiting {
+        bench.session = session_id;
+        time_passes(&bench).await;
+        let walker = Walker::claim(&bench).await;
+        if let Next::Call(call) = walker.step(None).await {
+            running.push((std::sync::Arc::new(walker), call));
+        }
+    }
+    assert_eq!(running.len(), 2, "as many run as there are places");
     assert_eq!(attempts(&bench).await, 2);
     let (walker, call) = &running[0];
     let next = walker.step(Some(report_of(call, CallOutcome::Done))).await;
@@ -230,9 +240,171 @@ async fn no_more_calls_begin_within_a_minute_than_the_rate() {
         >= interval '1 minute')::text FROM undolog_rollbacks WHERE session_id = $1";
     assert_eq!(bench.text(wait).await, "true", "it sleeps until the minute is over");
     assert!(!calls(&bench).await);
-    let old = "UPDATE undolog_undo_attempts SET started_at = started_at - interval '61 seconds'";
-    run(bench.db.pool(), old).await;
+    let old = |seconds: u32| {
+        format!("UPDATE undolog_call_counts SET second = second - interval '{seconds} seconds'")
+    };
+    run(bench.db.pool(), &old(50)).await;
+    assert!(!calls(&bench).await, "the minute is not over");
+    run(bench.db.pool(), &old(12)).await;
     assert!(calls(&bench).await);
     assert_eq!(outcomes(&bench).await.len(), 4);
     bench.check().await;
+}
+
+#[tokio::test]
+async fn a_rate_of_a_million_is_counted_in_a_minutes_rows() {
+    let mut bench = Bench::new().await;
+    limit(&bench, "rate_per_minute", 1_000_000).await;
+    session(&mut bench, 1).await;
+    assert!(calls(&bench).await);
+    // A minute of calls: so many rows of attempts would be read one by one.
+    run(
+        bench.db.pool(),
+        "INSERT INTO undolog_call_counts (org_id, compensation_fn, second, calls) \
+         SELECT org_id, 'undo_pay', date_trunc('second', now()) - n * interval '1 second', 16000 \
+         FROM undolog_orgs, generate_series(1, 3600) n \
+         ON CONFLICT (org_id, compensation_fn, second) DO UPDATE SET calls = EXCLUDED.calls",
+    )
+    .await;
+    run(bench.db.pool(), "ANALYZE undolog_call_counts").await;
+    let explain = include_str!("../../../store/sql/gate_room.sql");
+    let mut conn = bench.db.pool().acquire().await.expect("a connection");
+    let plan: serde_json::Value = sqlx::query_scalar(&format!(
+        "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {}",
+        explain
+            .replace("$1", &format!("'{}'::uuid", bench.org.id))
+            .replace("$2", "'undo_pay'")
+            .replace("$3", "1000000")
+            .replace("$4", "now()")
+    ))
+    .fetch_one(&mut *conn)
+    .await
+    .expect("a plan");
+    let text = plan.to_string();
+    let read = rows_read(&plan[0]["Plan"]);
+    assert!(read <= 4 * 125, "{read} rows are read: {text}");
+    assert!(calls_again(&mut bench).await, "960,000 of 1,000,000");
+    let more = "UPDATE undolog_call_counts SET calls = 17000";
+    run(bench.db.pool(), more).await;
+    assert!(!calls_again(&mut bench).await, "1,020,000 of 1,000,000");
+}
+
+/// A new session's call: is it made?
+async fn calls_again(bench: &mut Bench) -> bool {
+    session(bench, 1).await;
+    calls(bench).await
+}
+
+/// The most rows that one node of a plan read or threw away.
+fn rows_read(node: &serde_json::Value) -> u64 {
+    let own = ["Actual Rows", "Rows Removed by Filter"]
+        .iter()
+        .map(|key| node[*key].as_f64().unwrap_or(0.0))
+        .sum::<f64>();
+    let own = format!("{own:.0}").parse().unwrap_or(u64::MAX);
+    let below = node["Plans"].as_array().into_iter().flatten().map(rows_read).max();
+    below.unwrap_or(0).max(own)
+}
+
+#[tokio::test]
+async fn a_crowd_at_one_functions_lock_holds_no_connection() {
+    let mut bench = Bench::new().await;
+    bench.compensation("undo_put", serde_json::json!({})).await;
+    limit(&bench, "concurrency_max", 5).await;
+    let mut holder = bench.db.pool().begin().await.expect("a transaction");
+    sqlx::query("SELECT pg_advisory_xact_lock(hashtextextended('undolog.limit:' || $1, 0))")
+        .bind(format!("{}:undo_pay", bench.org.id))
+        .execute(&mut *holder)
+        .await
+        .expect("the lock");
+    let mut crowd = Vec::new();
+    for _ in 0..12 {
+        session(&mut bench, 1).await;
+        crowd.push(Walker::claim(&bench).await);
+    }
+    let store = crowd[0].store.clone();
+    for walker in &mut crowd {
+        walker.store = store.clone();
+    }
+    let steps =
+        crowd.into_iter().map(|walker| tokio::spawn(async move { walker.step(None).await }));
+    let steps: Vec<_> = steps.collect();
+    for step in steps {
+        // The lock is still held: nobody waits for it.
+        assert!(matches!(step.await.expect("no panic"), Next::Waiting));
+    }
+    assert_eq!(attempts(&bench).await, 0);
+    holder.rollback().await.expect("let go");
+    assert!(calls(&bench).await);
+}
+
+/// Binds the tool `pay` to another compensation at the same host.
+async fn another_route(bench: &Bench) {
+    bench
+        .compensation("undo_pay_2", serde_json::json!({"endpoint": "https://undo.example/2"}))
+        .await;
+    bench
+        .tool("pay", undolog_core::Tier::Compensable, |tool| {
+            tool.compensation_ref = "undo_pay_2".into();
+        })
+        .await;
+}
+
+#[tokio::test]
+async fn a_broken_path_stops_no_other_path_of_its_host() {
+    let mut bench = Bench::new().await;
+    let broken = session(&mut bench, 1).await;
+    patient(&bench).await;
+    fail(&bench, 10).await;
+    assert_eq!(breaker(&bench).await.map(|b| b.0).as_deref(), Some("open"));
+    another_route(&bench).await;
+    session(&mut bench, 1).await;
+    pause_over(&bench, 31).await;
+    time_passes(&bench).await;
+    let walker = Walker::claim(&bench).await;
+    let healthy = Walker::call(walker.step(None).await);
+    walker.step(Some(report_of(&healthy, CallOutcome::Done))).await;
+    let state: Vec<(String, String)> =
+        sqlx::query_as("SELECT compensation_fn, state FROM undolog_route_breakers")
+            .fetch_all(bench.db.pool())
+            .await
+            .expect("breakers");
+    let still_open = [("undo_pay".to_owned(), "open".to_owned())];
+    assert_eq!(state, still_open, "another route's success closes nothing");
+    bench.session = broken;
+    fail(&bench, 1).await;
+    assert_eq!(breaker(&bench).await.map(|b| b.3), Some(2), "its own trial failed");
+    bench.check().await;
+}
+
+#[tokio::test]
+async fn an_operator_closes_a_breaker_and_what_waited_goes_on() {
+    use undolog_store::operate::{CloseBreaker, queue_status};
+
+    let mut bench = Bench::new().await;
+    session(&mut bench, 1).await;
+    patient(&bench).await;
+    fail(&bench, 10).await;
+    assert!(!calls(&bench).await);
+    let operator = bench.caller(undolog_core::role::Role::Operator, "olga");
+    let status = queue_status(&bench.store, &operator, "").await.expect("status");
+    let shown = &status.breakers[0];
+    assert_eq!((shown.compensation_fn.as_str(), shown.state.as_str()), ("undo_pay", "open"));
+    assert!(shown.host.starts_with("https://undo.example"), "{}", shown.host);
+    let close = |compensation_fn: &str, host: &str| CloseBreaker {
+        caller: operator.clone(),
+        compensation_fn: compensation_fn.into(),
+        host: host.into(),
+    };
+    assert_eq!(bench.store.run(close("undo_put", "")).await.expect("close"), 0);
+    assert_eq!(bench.store.run(close("", "https://other.example:443")).await.expect("close"), 0);
+    bench.store.run(close("", "")).await.expect_err("which one?");
+    assert!(!calls(&bench).await, "it is still open");
+    assert_eq!(bench.store.run(close("", &shown.host)).await.expect("close"), 1);
+    let due = "SELECT (due_at <= now() + interval '1 second')::text FROM undolog_rollbacks \
+        WHERE session_id = $1";
+    assert_eq!(bench.text(due).await, "true", "it is woken");
+    fail(&bench, 1).await;
+    let closed = breaker(&bench).await.expect("a breaker");
+    assert_eq!((closed.0.as_str(), closed.3), ("closed", 0), "one failure is no verdict again");
 }

@@ -1,5 +1,6 @@
 //! What humans decide: one file per verb of `UndoLogOperator`.
 
+mod close_breaker;
 mod filter;
 mod get_approval;
 mod get_dead_letter;
@@ -58,6 +59,7 @@ verbs! {
         settle_session(SettleSessionRequest) -> SettleSessionResponse,
         pause_queue(PauseQueueRequest) -> QueueStatus,
         resume_queue(ResumeQueueRequest) -> QueueStatus,
+        close_breaker(CloseBreakerRequest) -> QueueStatus,
         get_queue_status(GetQueueStatusRequest) -> QueueStatus,
         set_brake(SetBrakeRequest) -> QueueStatus,
         list_notifications(ListNotificationsRequest) -> ListNotificationsResponse,

@@ -56,6 +56,7 @@ fn pause(row: PauseRow) -> v1::Pause {
 
 fn breaker(row: BreakerRow) -> v1::Breaker {
     v1::Breaker {
+        compensation_fn: row.compensation_fn,
         host: row.host,
         state: row.state,
         calls: count(row.calls),

@@ -152,6 +152,7 @@ shown! {
 
     /// An endpoint that is given a rest.
     Breaker {
+        compensation_fn: String,
         host: String,
         state: String,
         calls: u32,
