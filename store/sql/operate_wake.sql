@@ -19,4 +19,4 @@ UPDATE undolog_rollbacks r
 SET due_at = least(r.due_at, clock_timestamp() + s.after_ms * interval '1 millisecond')
 FROM spread s
 WHERE r.rollback_id = s.rollback_id AND r.org_id = $1
-RETURNING r.rollback_id, r.fence, r.due_at
+RETURNING r.rollback_id, r.due_at

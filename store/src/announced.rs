@@ -1,4 +1,4 @@
-//! Decisions about approvals as they are announced to every process.
+//! Decisions about approvals and tickets as they are announced to every process.
 //!
 //! An announcement is a hint and nothing more: one can be lost with its connection, so whoever
 //! listens also looks by itself from time to time.
@@ -10,6 +10,8 @@ use crate::{error::StepError, pool::Store};
 
 /// The channel of decisions; the payload is the effect's id.
 const CHANNEL: &str = "undolog_approvals";
+/// The channel of tickets; the payload is the queue's name.
+pub const TICKETS: &str = "apalis::job";
 
 /// A connection of its own that listens, beside the pool.
 #[derive(Debug)]
@@ -18,11 +20,19 @@ pub struct Announced {
 }
 
 impl Announced {
-    /// Connects and listens.
+    /// Connects and listens to decisions.
     ///
     /// # Errors
     /// The database could not be reached.
     pub async fn listen(store: &Store) -> Result<Self, StepError> {
+        Self::on(store, CHANNEL).await
+    }
+
+    /// Connects and listens to a channel.
+    ///
+    /// # Errors
+    /// The database could not be reached.
+    pub async fn on(store: &Store, channel: &str) -> Result<Self, StepError> {
         let options = (*store.pool().connect_options()).clone();
         // The library wants a pool to take its connection from. This one has no other user, so
         // that listening never takes a connection away from those who work.
@@ -34,7 +44,7 @@ impl Announced {
             .await?;
         let mut listener = PgListener::connect_with(&own).await?;
         listener.eager_reconnect(false);
-        listener.listen(CHANNEL).await?;
+        listener.listen(channel).await?;
         Ok(Self { listener })
     }
 
@@ -44,13 +54,21 @@ impl Announced {
     /// The connection is gone; what was announced meanwhile is not told again.
     pub async fn next(&mut self) -> Result<Uuid, StepError> {
         loop {
-            let Some(told) = self.listener.try_recv().await? else {
-                return Err(StepError::Interrupted);
-            };
             // Anybody who may connect may notify; what is no id is none of ours.
-            if let Ok(effect_id) = Uuid::parse_str(told.payload()) {
+            if let Ok(effect_id) = Uuid::parse_str(&self.payload().await?) {
                 return Ok(effect_id);
             }
+        }
+    }
+
+    /// What is announced next.
+    ///
+    /// # Errors
+    /// The connection is gone; what was announced meanwhile is not told again.
+    pub async fn payload(&mut self) -> Result<String, StepError> {
+        match self.listener.try_recv().await? {
+            Some(told) => Ok(told.payload().to_owned()),
+            None => Err(StepError::Interrupted),
         }
     }
 }

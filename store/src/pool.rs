@@ -1,12 +1,18 @@
 //! The pool of connections and the handle that every step runs on.
 
-use std::{str::FromStr as _, sync::Arc, time::Duration};
+use std::{
+    collections::HashSet,
+    str::FromStr as _,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use secrecy::{ExposeSecret as _, SecretString};
 use sqlx::{
     ConnectOptions as _,
     postgres::{PgConnectOptions, PgPool, PgPoolOptions},
 };
+use uuid::Uuid;
 
 use crate::{
     error::StepError,
@@ -56,6 +62,8 @@ pub struct Store {
     registry: Arc<RegistryCache>,
     steps: Turns,
     reads: Turns,
+    /// Organisations whose notifications are about to get a ticket.
+    telling: Arc<Mutex<HashSet<Uuid>>>,
 }
 
 impl Store {
@@ -75,7 +83,8 @@ impl Store {
         };
         let patience = Duration::from_millis(options.acquire_timeout_ms);
         let turns = || Turns::new(options.connections_max, patience);
-        Ok(Self { pool, registry: Arc::default(), steps: turns(), reads: turns() })
+        let (registry, telling) = (Arc::default(), Arc::default());
+        Ok(Self { pool, registry, steps: turns(), reads: turns(), telling })
     }
 
     /// The pool, for this crate's readers and for the queue library.
@@ -131,6 +140,27 @@ impl Store {
         }
         let task = tokio::spawn(running);
         task.await.unwrap_or(Err(StepError::Interrupted))?.map_err(StepError::Refused)
+    }
+
+    /// Issues the ticket that has an organisation's notifications sent, soon and once for all that
+    /// ask meanwhile. When this process dies before, the sweep issues it.
+    pub(crate) fn wake_notifier(&self, org_id: Uuid) {
+        if !self.telling().insert(org_id) {
+            return;
+        }
+        let store = self.clone();
+        tokio::spawn(async move {
+            // Whoever asks from here on may have committed too late for the ticket below.
+            store.telling().remove(&org_id);
+            if let Err(error) = crate::notify::wake(&store, org_id).await {
+                tracing::debug!(org.id = %org_id, %error, "notifications wait for the sweep");
+            }
+        });
+    }
+
+    fn telling(&self) -> MutexGuard<'_, HashSet<Uuid>> {
+        // Nothing that holds it can panic halfway through a change.
+        self.telling.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Closes the pool after the connections in use came back.

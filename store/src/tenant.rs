@@ -14,6 +14,8 @@ pub struct Tenant {
     org_id: Uuid,
     store: Store,
     clean: bool,
+    /// Notifications were written, and are to be sent.
+    tells: bool,
 }
 
 impl Tenant {
@@ -21,7 +23,7 @@ impl Tenant {
     /// level would make the look-up after the session lock see an older snapshot.
     pub async fn begin(store: &Store, org_id: Uuid) -> Result<Self, StepError> {
         let conn = store.pool().acquire().await?;
-        let mut tenant = Self { conn, org_id, store: store.clone(), clean: false };
+        let mut tenant = Self { conn, org_id, store: store.clone(), clean: false, tells: false };
         // A uuid's text has no quote, so it can stand in the statement.
         let begin = format!(
             "BEGIN ISOLATION LEVEL READ COMMITTED; \
@@ -46,10 +48,18 @@ impl Tenant {
         &mut self.conn
     }
 
+    /// The organisation's notifications are to be sent once this transaction is committed.
+    pub(crate) fn tell_afterwards(&mut self) {
+        self.tells = true;
+    }
+
     /// Commits. An error here means that the outcome is not known to us.
     pub async fn commit(mut self) -> Result<(), StepError> {
         self.conn.execute("COMMIT").await?;
         self.clean = true;
+        if self.tells {
+            self.store.wake_notifier(self.org_id);
+        }
         Ok(())
     }
 

@@ -1,10 +1,12 @@
 //! Tickets: rows of the queue library that wake a worker up. Never the truth.
 
+use apalis_sql::from_row::SqlRequest;
 use chrono::{DateTime, Utc};
-use serde_json::json;
+use serde_json::{Value, json};
+use sqlx::PgConnection;
 use uuid::Uuid;
 
-use crate::{error::StepError, tenant::Tenant};
+use crate::{error::StepError, pool::Store, tenant::Tenant};
 
 /// The queue of rollbacks.
 pub const QUEUE_ROLLBACK: &str = "undolog.rollback";
@@ -50,15 +52,23 @@ impl TicketKind {
     }
 }
 
-/// The id of a ticket: a ULID text of BLAKE3(kind ‖ subject ‖ (fence + 1) & 1). At most two rows
-/// per subject exist, and the acknowledgement of a running ticket, which goes by id alone, never
-/// erases the one that its run issued.
-pub fn ticket_id(kind: TicketKind, subject: &str, fence: i64) -> String {
+/// Tickets that one subject has at most. One is run, and its run issues another; one more can be
+/// run by a handler that finds nothing to do, because the work was claimed without a ticket.
+const TICKETS: u8 = 3;
+
+/// The ids of a subject's tickets: ULID texts of BLAKE3(kind ‖ subject ‖ number). At most so many
+/// rows exist per subject; which one is taken is decided where it is written, since the
+/// acknowledgement of a running ticket goes by its id alone and must not erase the next one.
+pub fn ticket_ids(kind: TicketKind, subject: &str) -> Vec<String> {
+    (0..TICKETS).map(|number| ticket_id(kind, subject, number)).collect()
+}
+
+fn ticket_id(kind: TicketKind, subject: &str, number: u8) -> String {
     let mut hasher = blake3::Hasher::new();
     hasher.update(kind.as_str().as_bytes());
     hasher.update(&[0]);
     hasher.update(subject.as_bytes());
-    hasher.update(&[0, u8::from(fence & 1 == 0)]);
+    hasher.update(&[0, number]);
     let mut first = [0_u8; 16];
     first.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
     ulid_text(u128::from_be_bytes(first))
@@ -75,25 +85,53 @@ fn ulid_text(mut bits: u128) -> String {
     text.iter().map(|&byte| char::from(byte)).collect()
 }
 
-/// Upserts the ticket of a rollback in the transaction that makes it due. `fence` is the rollback's
-/// number at this moment.
+/// Upserts the ticket of a rollback in the transaction that makes it due.
 pub async fn enqueue_rollback(
     tx: &mut Tenant,
     rollback_id: Uuid,
-    fence: i64,
     due_at: DateTime<Utc>,
 ) -> Result<(), StepError> {
     let subject = rollback_id.to_string();
     let kind = TicketKind::Rollback;
     let job = json!({"kind": kind.as_str(), "subject": subject, "org": tx.org_id()});
-    sqlx::query("SELECT undolog_enqueue($1, $2, $3, $4)")
-        .bind(ticket_id(kind, &subject, fence))
+    enqueue(tx.conn(), kind, &subject, &job, due_at).await
+}
+
+/// Upserts a ticket of a subject.
+pub(crate) async fn enqueue(
+    conn: &mut PgConnection,
+    kind: TicketKind,
+    subject: &str,
+    job: &Value,
+    run_at: DateTime<Utc>,
+) -> Result<(), StepError> {
+    sqlx::query("SELECT undolog_enqueue_one_of($1, $2, $3, $4)")
+        .bind(ticket_ids(kind, subject))
         .bind(kind.queue())
         .bind(job)
-        .bind(due_at)
-        .execute(tx.conn())
+        .bind(run_at)
+        .execute(conn)
         .await?;
     Ok(())
+}
+
+/// Takes due tickets of a queue for one of the queue library's workers, as the library does by
+/// itself at each poll.
+///
+/// # Errors
+/// The database could not be reached.
+pub async fn fetch(
+    store: &Store,
+    worker: &str,
+    queue: &str,
+    count: i32,
+) -> Result<Vec<SqlRequest<Value>>, StepError> {
+    Ok(sqlx::query_as("SELECT * FROM apalis.get_jobs($1, $2, $3)")
+        .bind(worker)
+        .bind(queue)
+        .bind(count)
+        .fetch_all(store.pool())
+        .await?)
 }
 
 #[cfg(test)]
@@ -101,13 +139,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_are_ulids_and_alternate_with_the_fence() {
-        let id = ticket_id(TicketKind::Rollback, "a", 0);
-        assert_eq!(id.len(), 26);
-        assert!(id.as_bytes()[0] <= b'7');
-        assert_eq!(id, ticket_id(TicketKind::Rollback, "a", 2));
-        assert_ne!(id, ticket_id(TicketKind::Rollback, "a", 1));
-        assert_ne!(id, ticket_id(TicketKind::Schedule, "a", 0));
+    fn ids_are_ulids_and_few() {
+        let ids = ticket_ids(TicketKind::Rollback, "a");
+        assert_eq!(ids.len(), usize::from(TICKETS));
+        for id in &ids {
+            assert_eq!(id.len(), 26);
+            assert!(id.as_bytes()[0] <= b'7');
+        }
+        assert_ne!(ids[0], ids[1]);
+        assert_ne!(ids, ticket_ids(TicketKind::Schedule, "a"));
         assert_eq!(ulid_text(u128::MAX), "7ZZZZZZZZZZZZZZZZZZZZZZZZZ");
     }
 }

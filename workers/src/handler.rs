@@ -5,12 +5,21 @@ use std::{sync::Arc, time::Duration};
 
 use apalis::prelude::Data;
 use serde_json::Value;
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use undolog_store::{Store, crash_point, sweeps::Schedule};
 use uuid::Uuid;
 
 use crate::{
-    egress::Egress, fair::Fair, gate::Gate, notify, options::WorkerOptions, snapshot, sweep, walk,
+    egress::Egress,
+    fair::Fair,
+    lane::Lane,
+    notify,
+    options::WorkerOptions,
+    probe::Probing,
+    snapshot::Snapshots,
+    sweep::{self, Kinds},
+    wake::Wakes,
+    walk,
 };
 
 /// What all handlers of a process share.
@@ -22,7 +31,18 @@ pub(crate) struct Shared {
     /// For the queue, the timer and the renewal of leases.
     pub(crate) queue_store: Store,
     pub(crate) egress: Egress,
-    pub(crate) gate: Gate,
+    /// Where calls wait that need a process of their own.
+    pub(crate) lane: Lane,
+    /// Whoever waits for tickets to be announced.
+    pub(crate) wakes: Wakes,
+    /// The sweeps that run.
+    pub(crate) sweeping: Kinds,
+    /// The organisations whose unknown calls are asked about.
+    pub(crate) probing: Probing,
+    /// The sessions whose snapshots are to be written.
+    pub(crate) snapshots: Snapshots,
+    /// What goes on beside the handlers, and is waited for at the end.
+    pub(crate) tasks: TaskTracker,
     pub(crate) fair: Fair,
     /// One name per start of a process: a name that came back would make orphans look alive.
     pub(crate) name: String,
@@ -101,7 +121,7 @@ pub(crate) async fn handle(job: Value, shared: Data<Arc<Shared>>) {
             }
             Ticket::Snapshot { org_id, session_id } => {
                 metrics::counter!("undolog_tickets_total", "kind" => "snapshot").increment(1);
-                snapshot::run(&shared, org_id, session_id).await;
+                shared.snapshots.ask(&shared, org_id, session_id);
             }
         }
     });

@@ -3,18 +3,23 @@
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use tokio::net::TcpListener;
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use undolog_store::{StepError, Store, StoreOptions, catalog::CatalogError, service};
 use uuid::Uuid;
 
 use crate::{
     egress::{Egress, EgressError},
     fair::Fair,
-    gate::Gate,
     handler::Shared,
     http,
+    lane::Lane,
     options::WorkerOptions,
-    queue, timer,
+    probe::Probing,
+    queue,
+    snapshot::Snapshots,
+    sweep::Kinds,
+    timer,
+    wake::Wakes,
 };
 
 /// Connections of the pool for the queue, the timer and renewals.
@@ -72,13 +77,19 @@ impl Workers {
         };
         let name = format!("{}-{}", options.name, Uuid::new_v4().simple());
         let fair = Fair::new(options.concurrency);
+        let lane = Lane::new(options.concurrency);
         let shared = Shared {
             options,
             store,
             queue_store,
             egress,
-            gate: Gate::default(),
             fair,
+            lane,
+            wakes: Wakes::default(),
+            sweeping: Kinds::default(),
+            probing: Probing::default(),
+            snapshots: Snapshots::default(),
+            tasks: TaskTracker::new(),
             name,
             stop: CancellationToken::new(),
             give_up: CancellationToken::new(),
@@ -105,7 +116,15 @@ impl Workers {
             tokio::spawn(http::run(listener, Arc::clone(&shared), pulse.clone(), end.clone()))
         });
         let timer = tokio::spawn(timer::run(Arc::clone(&shared), pulse));
-        let mut queue = tokio::spawn(queue::supervise(Arc::clone(&shared)));
+        let mut queue = tokio::spawn({
+            let shared = Arc::clone(&shared);
+            async move {
+                queue::supervise(Arc::clone(&shared)).await;
+                // No handler is left that could begin anything.
+                shared.tasks.close();
+                shared.tasks.wait().await;
+            }
+        });
         tracing::info!(worker = shared.name, "working");
         stop.cancelled().await;
         shared.stop.cancel();

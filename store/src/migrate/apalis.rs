@@ -49,9 +49,60 @@ pub(super) async fn migrate(
     if !worker_may_use(conn).await? {
         conn.execute(WORKER_GRANTS).await?;
     }
+    fit(conn).await?;
     session::become_login(conn).await?;
     if foreign {
         share(conn, report).await?;
+    }
+    Ok(())
+}
+
+/// What the library's schema has to be changed in, with how it is seen that it is not: each time that
+/// a database is migrated, since the library's own migrations can undo it.
+const FITTINGS: &[(&str, &str)] = &[
+    // Notifies at every insert, with a payload that nobody listens to, and transactions that notify
+    // commit one after the other. `undolog_enqueue` says by itself what is due.
+    (
+        "SELECT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = 'apalis.jobs'::regclass
+                        AND tgname = 'notify_workers' AND tgenabled <> 'D')",
+        "ALTER TABLE apalis.jobs DISABLE TRIGGER notify_workers",
+    ),
+    // A worker whose row was deleted could fetch nothing until it says again that it lives.
+    (
+        "SELECT EXISTS (SELECT FROM pg_constraint WHERE conrelid = 'apalis.jobs'::regclass
+                        AND conname = 'fk_worker_lock_by')",
+        "ALTER TABLE apalis.jobs DROP CONSTRAINT fk_worker_lock_by",
+    ),
+    // Without a primary key, a publication of all tables would refuse every update and delete.
+    (
+        "SELECT relreplident <> 'i' FROM pg_class WHERE oid = 'apalis.jobs'::regclass",
+        "ALTER TABLE apalis.jobs REPLICA IDENTITY USING INDEX unique_job_id",
+    ),
+    (
+        "SELECT relreplident <> 'i' FROM pg_class WHERE oid = 'apalis.workers'::regclass",
+        "ALTER TABLE apalis.workers REPLICA IDENTITY USING INDEX unique_worker_id",
+    ),
+];
+/// How often a statement is tried that met a busy table.
+const TRIES_MAX: u32 = 30;
+
+/// Changes what has to be changed. In a schema of somebody else's that takes rights over its tables;
+/// without them all works as long as nobody publishes the tables, and it is said.
+async fn fit(conn: &mut PgConnection) -> Result<(), MigrateError> {
+    for (is_missing, statement) in FITTINGS {
+        let is_missing: bool = sqlx::query_scalar(is_missing).fetch_one(&mut *conn).await?;
+        let mut tries = 1;
+        while is_missing && let Err(error) = conn.execute(*statement).await {
+            if session::code_is(&error, &["42501"]) {
+                tracing::warn!(statement, "let the owner of the schema apalis run this");
+                break;
+            }
+            if tries >= TRIES_MAX || !session::code_is(&error, &["55P03", "40P01"]) {
+                return Err(error.into());
+            }
+            tries += 1;
+            tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+        }
     }
     Ok(())
 }

@@ -9,7 +9,7 @@ use crate::{
     error::StepError,
     pool::Store,
     tenant::Tenant,
-    ticket::{TicketKind, ticket_id},
+    ticket::{TicketKind, ticket_ids},
 };
 
 /// The lease of one sending. It is longer than a call may take.
@@ -131,14 +131,16 @@ pub async fn wake(store: &Store, org_id: Uuid) -> Result<(), StepError> {
     tx.commit().await
 }
 
-/// Issues the organisation's one ticket, so that nothing due stays unseen.
-pub(crate) async fn enqueue(tx: &mut Tenant, after_ms: i64) -> Result<(), StepError> {
+/// Issues the organisation's ticket, so that nothing due stays unseen. All of an organisation's
+/// steps would wait for this one row, so none of them does this in its own transaction.
+async fn enqueue(tx: &mut Tenant, after_ms: i64) -> Result<(), StepError> {
     let kind = TicketKind::Notification;
     let subject = tx.org_id().to_string();
     sqlx::query(
-        "SELECT undolog_enqueue($1, $2, $3, clock_timestamp() + $4 * interval '1 millisecond')",
+        "SELECT undolog_enqueue_one_of($1, $2, $3, \
+         clock_timestamp() + $4 * interval '1 millisecond')",
     )
-    .bind(ticket_id(kind, &subject, 0))
+    .bind(ticket_ids(kind, &subject))
     .bind(kind.queue())
     .bind(json!({"kind": kind.as_str(), "subject": subject}))
     .bind(after_ms)

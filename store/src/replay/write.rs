@@ -12,7 +12,7 @@ use crate::{
     session::SessionRow,
     step::Step,
     tenant::Tenant,
-    ticket::{TicketKind, ticket_id},
+    ticket::{self, TicketKind},
 };
 
 /// A ticket runs a moment later, so that nothing is notified in the transaction of a Commit.
@@ -34,15 +34,9 @@ pub enum Written {
 pub(crate) async fn enqueue(tx: &mut Tenant, session: &SessionRow) -> Result<(), StepError> {
     let kind = TicketKind::Snapshot;
     let subject = session.session_id.to_string();
-    let number = i64::from(session.commits_total / SNAPSHOT_EVERY);
-    sqlx::query("SELECT undolog_enqueue($1, $2, $3, $4)")
-        .bind(ticket_id(kind, &subject, number))
-        .bind(kind.queue())
-        .bind(json!({"kind": kind.as_str(), "subject": subject, "org": session.org_id}))
-        .bind(session.t + Duration::milliseconds(LATER_MS))
-        .execute(tx.conn())
-        .await?;
-    Ok(())
+    let job = json!({"kind": kind.as_str(), "subject": subject, "org": session.org_id});
+    let run_at = session.t + Duration::milliseconds(LATER_MS);
+    ticket::enqueue(tx.conn(), kind, &subject, &job, run_at).await
 }
 
 /// Writes the next snapshot of a session, if enough was committed for one.

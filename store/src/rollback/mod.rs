@@ -225,5 +225,5 @@ pub async fn make_due(
         _ => session.t(),
     };
     save(tx, rollback).await?;
-    ticket::enqueue_rollback(tx, rollback.rollback_id, rollback.fence, rollback.due_at).await
+    ticket::enqueue_rollback(tx, rollback.rollback_id, rollback.due_at).await
 }

@@ -3,8 +3,9 @@
 use super::{ROWS_PER_RUN_MAX, Swept};
 use crate::{error::StepError, pool::Store, ticket::QUEUES};
 
-/// Batches of one run: after an outage the rest waits for the next slot.
-const BATCHES_MAX: u32 = 20;
+/// Batches of one run: a million rows, more than can be made between two runs. After an outage the
+/// rest waits for the next slot.
+const BATCHES_MAX: u32 = 1_000;
 
 /// Deletes tickets that are over and workers that are gone.
 ///

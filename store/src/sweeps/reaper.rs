@@ -8,8 +8,11 @@ use super::{ROWS_PER_RUN_MAX, Swept};
 use crate::{
     error::StepError,
     pool::Store,
-    ticket::{TicketKind, ticket_id},
+    ticket::{TicketKind, ticket_ids},
 };
+
+/// Rollbacks that wait are counted up to this number.
+const WAITING_COUNTED_MAX: i64 = 10_000;
 
 /// Issues the missing tickets.
 ///
@@ -25,16 +28,23 @@ pub async fn reaper(store: &Store) -> Result<Swept, StepError> {
     metrics::gauge!("undolog_rollback_oldest_due_seconds").set(oldest_ms as f64 / 1000.0);
     #[expect(clippy::cast_precision_loss, reason = "a gauge of few rows")]
     metrics::gauge!("undolog_rollbacks_due").set(due.len() as f64);
+    let waiting: i64 = sqlx::query_scalar(include_str!("../../sql/reaper_waiting.sql"))
+        .bind(WAITING_COUNTED_MAX)
+        .fetch_one(store.pool())
+        .await?;
+    #[expect(clippy::cast_precision_loss, reason = "a gauge of few rows")]
+    metrics::gauge!("undolog_rollbacks_waiting").set(waiting as f64);
     if due.is_empty() {
         return Ok(Swept::default());
     }
     let kind = TicketKind::Rollback;
+    // A statement takes one array of ids, so each rollback's stand in one text.
     let (ids, jobs): (Vec<String>, Vec<Value>) = due
         .iter()
-        .map(|(org_id, rollback_id, fence, _)| {
+        .map(|(org_id, rollback_id, ..)| {
             let subject = rollback_id.to_string();
             let job = json!({"kind": kind.as_str(), "subject": subject, "org": org_id});
-            (ticket_id(kind, &subject, *fence), job)
+            (ticket_ids(kind, &subject).join(","), job)
         })
         .unzip();
     sqlx::query(include_str!("../../sql/reaper.sql"))

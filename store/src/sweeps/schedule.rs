@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::{
     error::StepError,
     pool::Store,
-    ticket::{TicketKind, ticket_id},
+    ticket::{TicketKind, ticket_ids},
 };
 
 /// The sweeps. The table also has a row for partitions, which comes with its issue.
@@ -100,8 +100,8 @@ pub async fn enqueue_due(store: &Store) -> Result<u64, StepError> {
         .await?;
     let kind = TicketKind::Schedule;
     for (name, slot) in &due {
-        sqlx::query("SELECT undolog_enqueue($1, $2, $3, clock_timestamp())")
-            .bind(ticket_id(kind, name, *slot))
+        sqlx::query("SELECT undolog_enqueue_one_of($1, $2, $3, clock_timestamp())")
+            .bind(ticket_ids(kind, name))
             .bind(kind.queue())
             .bind(json!({"kind": kind.as_str(), "subject": name, "slot": slot}))
             .execute(store.pool())

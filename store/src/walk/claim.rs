@@ -104,7 +104,7 @@ pub async fn postpone(store: &Store, claim: &Claim, wait_ms: i64) -> Result<(), 
     .fetch_optional(tx.conn())
     .await?;
     if let Some(due_at) = due_at {
-        ticket::enqueue_rollback(&mut tx, claim.rollback_id, claim.fence, due_at).await?;
+        ticket::enqueue_rollback(&mut tx, claim.rollback_id, due_at).await?;
     }
     tx.commit().await
 }

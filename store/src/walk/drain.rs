@@ -25,14 +25,21 @@ pub(super) async fn drain(
     if crate::guard!("walk.drain")
         && let Some(until) = rollback::drain_until(tx, session, rollback.from_position).await?
     {
-        // A time that is past already would make a hot loop.
-        return Ok(Some(until.max(session.t() + Duration::milliseconds(10))));
+        return Ok(Some(until.max(session.t() + look_again(rollback, session.t()))));
     }
     open_undecided(tx, session, rollback).await?;
     rollback.apply(session, RollbackEvent::Drained, ACTOR, json!({}))?;
     rollback.drained_at = Some(session.t());
     rollback::save(tx, rollback).await?;
     Ok(None)
+}
+
+/// The pause before the next look at a drain that waits for something without a known time, such as a
+/// service of ours that is away: a tenth of the time that it has waited, within bounds. Whatever ends
+/// a call makes its rollback due by itself.
+fn look_again(rollback: &RollbackRow, t: DateTime<Utc>) -> Duration {
+    let waited = t - rollback.created_at;
+    (waited / 10).clamp(Duration::milliseconds(500), Duration::seconds(5))
 }
 
 /// Grants in scope whose lease is over become unknown here, so that the drain does not wait for a

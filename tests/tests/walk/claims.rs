@@ -3,14 +3,14 @@
 use undolog_core::retry::CallOutcome;
 use undolog_store::{
     sessions::RollbackScope,
-    walk::{self, Advance, Next},
+    walk::{self, Advance, Next, Place},
 };
 
 use crate::{
     bench::Bench,
     walker::{
-        SHARED, Walker, entries, lease_over, outcomes, pay, report_of, rollback_id, time_passes,
-        try_claim, worker_store,
+        Walker, entries, lease_over, outcomes, pay, report_of, rollback_id, time_passes, try_claim,
+        worker_store,
     },
 };
 
@@ -95,30 +95,91 @@ async fn a_step_whose_answer_was_lost_is_found_again() {
 }
 
 #[tokio::test]
-async fn a_slice_hands_over_with_a_ticket_of_the_other_parity() {
+async fn a_slice_hands_over_with_a_ticket_that_nobody_is_running() {
     let bench = Bench::new().await;
     pay(&bench, 2).await;
     let walker = Walker::start(&bench).await;
     let call = Walker::call(walker.step(None).await);
+    let subject = rollback_id(&bench).await.to_string();
+    let begin = "UPDATE apalis.jobs SET status = 'Running' WHERE status = 'Pending' \
+        AND job ->> 'subject' = $1 RETURNING id";
+    let running: Vec<String> =
+        sqlx::query_scalar(begin).bind(&subject).fetch_all(bench.db.pool()).await.expect("run it");
+    assert_eq!(running.len(), 1);
     let step = Advance {
         claim: walker.claim.clone(),
         report: Some(report_of(&call, CallOutcome::Done)),
-        company: SHARED,
+        place: Place::Worker,
         may_go_on: false,
         jitter_percent: 0,
     };
     let next = walker.store.run(step).await.expect("a step");
     assert!(matches!(next, Next::HandedOver), "{next:?}");
     assert_eq!(entries(&bench).await, ["pending", "compensated"]);
-    let tickets: i64 = sqlx::query_scalar(
-        "SELECT count(*) FROM apalis.jobs WHERE job ->> 'subject' = $1 AND status = 'Pending'",
-    )
-    .bind(rollback_id(&bench).await.to_string())
-    .fetch_one(bench.db.pool())
-    .await
-    .expect("tickets");
-    assert_eq!(tickets, 2, "the running ticket's acknowledgement does not erase the new one");
+    acknowledge(&bench, &running).await;
+    assert_eq!(pending(&bench).await, 1, "the acknowledgement erases it not");
     let next = Walker::claim_as(&bench, "worker-2").await;
     assert_eq!(next.succeed().await.len(), 1);
+    bench.check().await;
+}
+
+/// The queue library's acknowledgement: by id, whatever has become of the row.
+async fn acknowledge(bench: &Bench, ids: &[String]) {
+    sqlx::query("UPDATE apalis.jobs SET status = 'Done', done_at = now() WHERE id = ANY ($1)")
+        .bind(ids)
+        .execute(bench.db.pool())
+        .await
+        .expect("acknowledge");
+}
+
+async fn pending(bench: &Bench) -> i64 {
+    sqlx::query_scalar(
+        "SELECT count(*) FROM apalis.jobs WHERE job ->> 'subject' = $1 AND status = 'Pending'",
+    )
+    .bind(rollback_id(bench).await.to_string())
+    .fetch_one(bench.db.pool())
+    .await
+    .expect("tickets")
+}
+
+#[tokio::test]
+async fn no_acknowledgement_erases_the_next_ticket_whoever_claims_without_one() {
+    let bench = Bench::new().await;
+    if !undolog_store::testkit::guard_on("ticket.free") {
+        let first = "CREATE OR REPLACE FUNCTION undolog_enqueue_one_of(ticket_ids text[], \
+            queue text, job jsonb, run_at timestamptz) RETURNS void LANGUAGE sql \
+            SECURITY DEFINER AS 'SELECT undolog_enqueue($1[1], $2, $3, $4)'";
+        sqlx::raw_sql(first).execute(bench.db.pool()).await.expect("one ticket");
+    }
+    pay(&bench, 8).await;
+    let mut walker = Walker::start(&bench).await;
+    let mut running: Vec<String> = Vec::new();
+    for lingering in [false, true, true, false, true, false] {
+        // Some claims come from a ticket, which its handler runs until after it has handed over;
+        // others from a handler that goes on with whatever is due.
+        if !lingering {
+            let begin = "UPDATE apalis.jobs SET status = 'Running' WHERE status = 'Pending' \
+                AND job ->> 'kind' = 'rollback' RETURNING id";
+            let begun: Vec<String> =
+                sqlx::query_scalar(begin).fetch_all(bench.db.pool()).await.expect("run it");
+            running.extend(begun);
+        }
+        let call = Walker::call(walker.step(None).await);
+        let step = Advance {
+            claim: walker.claim.clone(),
+            report: Some(report_of(&call, CallOutcome::Done)),
+            place: Place::Worker,
+            may_go_on: false,
+            jitter_percent: 0,
+        };
+        walker.store.run(step).await.expect("a step");
+        acknowledge(&bench, &std::mem::take(&mut running)).await;
+        assert_eq!(pending(&bench).await, 1, "lingering: {lingering}");
+        walker = Walker::claim(&bench).await;
+    }
+    let rows = "SELECT count(*)::text FROM apalis.jobs WHERE job ->> 'kind' = 'rollback' \
+        AND $1::uuid IS NOT NULL";
+    let rows: i64 = bench.text(rows).await.parse().expect("a number");
+    assert!(rows <= 3, "{rows} rows");
     bench.check().await;
 }

@@ -75,6 +75,15 @@ async fn an_outage_of_ours_ends_no_drain() {
     let next = walker.step(None).await;
     assert!(matches!(next, Next::Waiting), "{next:?}");
     assert_eq!(bench.effect_state(running).await, "executing", "nobody ticks: nothing expires");
+    let pause = "SELECT (due_at - clock_timestamp() > interval '3 seconds')::text \
+        FROM undolog_rollbacks WHERE session_id = $1";
+    assert_eq!(bench.text(pause).await, "false", "it is looked at again soon at first");
+    let long =
+        "UPDATE undolog_rollbacks SET created_at = created_at - interval '1 hour', due_at = now()";
+    run(bench.db.pool(), long).await;
+    let walker = Walker::claim(&bench).await;
+    assert!(matches!(walker.step(None).await, Next::Waiting));
+    assert_eq!(bench.text(pause).await, "true", "and seldom after an hour");
     bench.check().await;
 }
 
