@@ -18,7 +18,7 @@ use uuid::Uuid;
 use crate::{
     bench::{Bench, executed},
     statements::{files, prepare},
-    walker::{SHARED, report_of, rollback_id},
+    walker::{report_of, rollback_id},
 };
 
 /// Statements that ask about all months, or whose months come from rows that they read.
@@ -155,7 +155,7 @@ async fn round(bench: &mut Bench, engine: &Store, worker: &Store) {
         let step = Advance {
             claim: claim.clone(),
             report: report.take(),
-            company: SHARED,
+            place: undolog_store::walk::Place::Worker,
             may_go_on: true,
             jitter_percent: 0,
         };

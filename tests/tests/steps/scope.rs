@@ -458,8 +458,8 @@ async fn the_next_rollback_is_the_newest_whatever_the_clock_says() {
     let store = crate::walker::worker_store(&bench).await;
     let id = whole.parse().expect("an id");
     let claim = undolog_store::walk::claim(&store, bench.org.id, id, "w").await.expect("claim");
-    let company = crate::walker::SHARED;
-    Walker { store, claim: claim.expect("due"), company }.succeed().await;
+    let place = undolog_store::walk::Place::Worker;
+    Walker { store, claim: claim.expect("due"), place }.succeed().await;
     assert_eq!(bench.session_state().await, "compensated");
     let again = bench.rollback(RollbackScope::Whole).await.expect("answered as it is");
     assert_eq!(again.state, SessionState::Compensated);
