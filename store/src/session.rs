@@ -337,11 +337,12 @@ impl LockedSession {
     }
 }
 
-/// Plans the statements that follow for their values, as outside of a step: for one that serves many
-/// filters, and is quick only when it is known which of them are not asked for.
+/// Plans the statements that follow for their values, as outside of a step: for one that serves
+/// many filters, and is quick only when it is known which of them are not asked for.
 pub(crate) async fn plan_for_values(tx: &mut Tenant) -> Result<(), StepError> {
     sqlx::query(
-        "SELECT set_config('plan_cache_mode', 'auto', true), set_config('enable_seqscan', 'on', true)",
+        "SELECT set_config('plan_cache_mode', 'auto', true), \
+         set_config('enable_seqscan', 'on', true)",
     )
     .execute(tx.conn())
     .await?;

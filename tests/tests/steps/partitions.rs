@@ -196,3 +196,43 @@ async fn no_statement_of_a_step_is_planned_for_each_call_or_scans_a_table() {
     bench.rollback(scope).await.expect("it is rolled back already");
     bench.check().await;
 }
+
+/// How often rows of sessions were written, as the connection of this pool reports it.
+async fn written(pool: &PgPool) -> i64 {
+    sqlx::raw_sql("SELECT pg_stat_force_next_flush()").execute(pool).await.expect("report");
+    sqlx::query_scalar(
+        "SELECT n_tup_upd FROM pg_stat_all_tables WHERE relname = 'undolog_sessions'",
+    )
+    .persistent(false)
+    .fetch_one(pool)
+    .await
+    .expect("the table's numbers")
+}
+
+#[tokio::test]
+async fn a_step_writes_its_session_once_and_leaves_no_setting_behind() {
+    let bench = Bench::new().await;
+    let engine = alone(&bench, "undolog_app", "one-engine").await;
+    let call = |step| Intercept::new(bench.input(step, "pay", &json!({}))).expect("a call");
+    engine.run(call(1)).await.expect("begins the session");
+    let before = written(engine.pool()).await;
+    let effect = executed(&engine.run(call(2)).await.expect("a grant"));
+    assert_eq!(written(engine.pool()).await - before, 1, "Intercept");
+    engine.run(bench.commit_step(effect, &json!({}))).await.expect("commit");
+    assert_eq!(written(engine.pool()).await - before, 2, "Commit");
+    let wipe = Intercept::new(bench.input(3, "wipe", &json!({}))).expect("a call");
+    engine.run(wipe).await.expect("asked");
+    assert_eq!(written(engine.pool()).await - before, 3, "Intercept that asks for an approval");
+
+    let left: Vec<Option<String>> = sqlx::query_scalar(
+        "SELECT current_setting(name, true) FROM unnest(ARRAY['undolog.counters_folded', \
+         'plan_cache_mode', 'enable_seqscan']) AS name",
+    )
+    .persistent(false)
+    .fetch_all(engine.pool())
+    .await
+    .expect("the settings");
+    let left: Vec<&str> = left.iter().map(|value| value.as_deref().unwrap_or("")).collect();
+    assert_eq!(left, ["", "auto", "on"], "they end with the transaction");
+    bench.check().await;
+}
