@@ -1,8 +1,8 @@
 //! Checks the rows that are older than a constraint.
 //!
 //! A migration adds a constraint to a table that exists as `NOT VALID`: it binds new rows at once
-//! and reads no old ones under the lock. The old ones are checked here, in a transaction that nobody
-//! waits for.
+//! and reads no old ones under the lock. The old ones are checked here, in a transaction that
+//! nobody waits for.
 
 use sqlx::PgConnection;
 
