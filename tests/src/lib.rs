@@ -7,11 +7,13 @@ pub mod check;
 pub mod pg;
 pub mod python;
 pub mod run;
+pub mod size;
 pub mod wait;
 pub mod witness;
 pub mod world;
 
 pub use pg::{PrivateCluster, TestDb};
+pub use size::size;
 pub use wait::{SOON, eventually, within};
 pub use witness::Witness;
 pub use world::World;

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::time::{Duration, Instant};
 
 /// How long a condition may take that is expected at once. Generous: a slow machine is no failure.
-pub const SOON: Duration = Duration::from_secs(30);
+pub const SOON: Duration = Duration::from_secs(60);
 
 /// How often a condition is looked at.
 const POLL: Duration = Duration::from_millis(20);

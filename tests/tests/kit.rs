@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use chrono::{DateTime, Utc};
 use serde_json::{Value, json};
 use sqlx::{Connection, PgConnection};
+use undolog_tests::SOON;
 use undolog_tests::pg::{PrivateCluster, TestDb};
 use undolog_tests::witness::{Act, Script, Witness};
 
@@ -99,7 +100,7 @@ async fn the_witness_records_and_undoes() {
     let undo = format!("/undo/charge/{}", made["id"].as_str().unwrap());
     assert_eq!(post(&witness, &undo, "b", &json!({})).await.unwrap().0, 200);
     assert!(witness.objects().is_empty());
-    let calls = witness.wait_for("/", 2, Duration::from_secs(5)).await;
+    let calls = witness.wait_for("/", 2, SOON).await;
     assert_eq!(calls[0].key(), Some("a"));
     assert_eq!(calls[1].last_segment(), "charge-1");
     assert_eq!(calls[1].status, Some(200));
@@ -136,7 +137,7 @@ async fn a_held_call_waits_for_the_gate() {
     tokio::pin!(call);
     tokio::select! {
         answer = &mut call => panic!("answered while held: {answer:?}"),
-        calls = witness.wait_for("/undo/", 1, Duration::from_secs(5)) => {
+        calls = witness.wait_for("/undo/", 1, SOON) => {
             assert_eq!(calls[0].status, None);
         }
     }

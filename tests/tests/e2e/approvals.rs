@@ -11,7 +11,7 @@ use undolog_proto::v1::{CommitRequest, InterceptRequest, ListApprovalsRequest, T
 use undolog_tests::pg::Skew;
 use undolog_tests::run::{EngineOptions, WorkerOptions};
 use undolog_tests::world::{Agent, Client, grant, reason_of};
-use undolog_tests::{SOON, World, eventually, within};
+use undolog_tests::{SOON, World, eventually, size, within};
 
 use crate::humans::{
     approve, approve_with, asked, count, effect_state, reject, revoke, shown, standing, swept,
@@ -277,8 +277,13 @@ async fn edited_arguments_are_executed_as_approved_or_not_at_all() {
 }
 
 /// How often every process is restarted; `UNDOLOG_TEST_RESTARTS` says otherwise.
-fn restarts() -> u32 {
-    std::env::var("UNDOLOG_TEST_RESTARTS").ok().and_then(|n| n.parse().ok()).unwrap_or(10)
+fn restarts() -> usize {
+    size("UNDOLOG_TEST_RESTARTS", 4)
+}
+
+/// How many requests stand open meanwhile, of ten sessions; `UNDOLOG_TEST_REQUESTS` says otherwise.
+fn open_requests() -> usize {
+    size("UNDOLOG_TEST_REQUESTS", 100)
 }
 
 async fn pending(client: &Client) -> BTreeSet<String> {
@@ -298,14 +303,14 @@ async fn restarts_lose_no_request_and_double_none() {
     let mut ids = BTreeSet::new();
     for _ in 0..10 {
         let mut agent = Agent::begin(client.clone(), &world.witness).await;
-        for n in 0..50 {
-            let request = agent.request("wire", &wire(n));
+        for n in 0..open_requests() / 10 {
+            let request = agent.request("wire", &wire(u32::try_from(n).unwrap()));
             let waiting = waits(agent.ask(request.clone()).await);
             ids.insert(waiting.approval_id.clone());
             requests.push((agent.clone(), request, waiting));
         }
     }
-    assert_eq!(ids.len(), 500);
+    assert_eq!(ids.len(), open_requests());
     for _ in 0..restarts() {
         world.engines[0].process.kill9();
         world.workers[0].process.kill9();
@@ -335,11 +340,12 @@ async fn restarts_lose_no_request_and_double_none() {
         join_all(runs).await;
     }
     let used = "SELECT count(*) FROM undolog_approval_requests WHERE granted_at IS NOT NULL";
-    assert_eq!(count(&world, used).await, 500);
+    let all = i64::try_from(open_requests()).unwrap();
+    assert_eq!(count(&world, used).await, all);
     let done = "SELECT count(*) FROM undolog_effect_log WHERE state = 'committed'";
-    assert_eq!(count(&world, done).await, 500);
+    assert_eq!(count(&world, done).await, all);
     undolog_tests::check::fold_check(world.pool(), requests[0].0.session).await;
-    println!("500 requests outlived {} restarts; {tickets} tickets", restarts());
+    println!("{all} requests outlived {} restarts; {tickets} tickets", restarts());
 }
 
 #[tokio::test(flavor = "multi_thread")]

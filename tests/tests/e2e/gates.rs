@@ -6,7 +6,7 @@ use serde_json::json;
 use undolog_proto::v1::{GetCompensationRequest, RegisterCompensationRequest};
 use undolog_tests::witness::{Act, Script};
 use undolog_tests::world::{Agent, ToolSpec};
-use undolog_tests::{SOON, World, within};
+use undolog_tests::{SOON, World, size, within};
 
 /// Sessions with one call each, whose rollbacks are asked for.
 async fn rolled_back(world: &World, count: u32) -> Vec<Agent> {
@@ -32,8 +32,7 @@ async fn all_compensated(world: &World, agents: &[Agent]) {
 
 /// How long an endpoint is too busy; `UNDOLOG_TEST_BROWN_OUT_SECONDS` says otherwise.
 fn brown_out_seconds() -> i64 {
-    let named = std::env::var("UNDOLOG_TEST_BROWN_OUT_SECONDS").ok();
-    named.and_then(|seconds| seconds.parse().ok()).unwrap_or(3)
+    i64::try_from(size("UNDOLOG_TEST_BROWN_OUT_SECONDS", 3)).unwrap()
 }
 
 /// How long the endpoint has refused calls so far, by the database's clock, and how many.

@@ -81,10 +81,15 @@ pub(crate) async fn standing(client: &Client, approval: &str) -> Approval {
 
 /// Waits until the sweep of a schedule has begun and ended: two more of its slots were claimed.
 pub(crate) async fn swept(world: &World, schedule: &str) {
+    swept_in(world.pool(), schedule).await;
+}
+
+/// The same, where nothing of the world can be borrowed.
+pub(crate) async fn swept_in(pool: &sqlx::PgPool, schedule: &str) {
     let fence = || async {
         sqlx::query_scalar::<_, i64>("SELECT fence FROM undolog_schedules WHERE name = $1")
             .bind(schedule)
-            .fetch_one(world.pool())
+            .fetch_one(pool)
             .await
             .expect("read a schedule")
     };

@@ -7,7 +7,7 @@ use undolog_proto::v1::intercept_response::Outcome;
 use undolog_proto::v1::rollback_request::Scope;
 use undolog_proto::v1::{CompleteRequest, FailedEffect, RollbackRequest, SavepointRequest};
 use undolog_tests::world::{ToolSpec, reason_of};
-use undolog_tests::{SOON, World};
+use undolog_tests::{SOON, World, size};
 
 const TOOLS: [&str; 3] = ["customer", "charge", "email"];
 
@@ -203,7 +203,7 @@ async fn an_approved_call_runs_once_and_is_residue() {
 
 /// How many effects the long session has; `UNDOLOG_TEST_EFFECTS` says otherwise.
 fn effects() -> usize {
-    std::env::var("UNDOLOG_TEST_EFFECTS").ok().and_then(|n| n.parse().ok()).unwrap_or(1_000)
+    size("UNDOLOG_TEST_EFFECTS", 300)
 }
 
 #[tokio::test(flavor = "multi_thread")]

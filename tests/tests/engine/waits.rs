@@ -6,7 +6,7 @@ use futures::future::join_all;
 use serde_json::json;
 use tokio::sync::Barrier;
 use undolog_proto::v1::{self, InterceptRequest, intercept_response::Outcome};
-use undolog_tests::eventually;
+use undolog_tests::{SOON, eventually};
 use uuid::Uuid;
 
 use super::bench::{Bench, ask, call, commit, options, reason};
@@ -108,7 +108,7 @@ async fn of_callers_served_together_those_with_the_token_of_the_grant_hear_of_it
             match ask(&agent, request).await.expect("an answer") {
                 Outcome::Execute(granted) => {
                     // Nobody reports before both have heard.
-                    let _ = tokio::time::timeout(Duration::from_secs(10), both.wait()).await;
+                    let _ = tokio::time::timeout(SOON, both.wait()).await;
                     commit(&agent, session, &granted.effect_id, &json!({"id": 7})).await.unwrap();
                     Some((token, granted.attempt))
                 }
