@@ -1,7 +1,7 @@
 //! One admitted call: its caller, its message and its deadline; and what every handler shares.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     future::Future,
     net::IpAddr,
     sync::{Arc, Mutex, PoisonError},
@@ -14,7 +14,7 @@ use undolog_core::{
     reason::{Reason, Refusal},
     role::Role,
 };
-use undolog_store::{Caller, Step, StepError, Store, guard, owner::Owner};
+use undolog_store::{Caller, Step, StepError, Store, guard, owner::Owner, service};
 use uuid::Uuid;
 
 use crate::{
@@ -29,11 +29,13 @@ use crate::{
 
 /// Who acts in development without a key.
 const DEV_PRINCIPAL: &str = "dev";
-/// A proxy says with this metadata that it passes another caller's request on. It is believed
-/// whoever says it: a session that is marked so only expires later, never earlier.
+/// A proxy says with this metadata that it passes another caller's request on. It is believed of an
+/// executor, and of whoever knows the number of a proxy that ticks for the organisation.
 const VIA: &str = "x-undolog-via";
 /// The header of the documented HTTP face that names the session.
 const SESSION_HEADER: &str = "x-undolog-session-id";
+/// Proxies that one engine remembers.
+const PROXIES_MAX: usize = 65_536;
 /// Event streams that one engine serves at once.
 const STREAMS_MAX: usize = 256;
 /// Replays that one engine serves at once. Each holds one part of its answer in memory.
@@ -54,6 +56,7 @@ pub(crate) struct Engine {
     pub(crate) watchers: Arc<Semaphore>,
     dev: Option<DevMode>,
     dev_orgs: Mutex<HashMap<String, Uuid>>,
+    proxies: Mutex<HashSet<(Uuid, Uuid)>>,
 }
 
 /// An admitted call.
@@ -87,6 +90,7 @@ impl Engine {
             watchers: Arc::new(Semaphore::new(WATCHERS_MAX)),
             dev,
             dev_orgs: Mutex::default(),
+            proxies: Mutex::default(),
         }
     }
 
@@ -103,7 +107,8 @@ impl Engine {
             return Err(status::of_reason(Reason::Unauthenticated));
         };
         check_session(&metadata, message.session())?;
-        let via_proxy = metadata.get(VIA).is_some_and(|value| value == "proxy");
+        let via = metadata.get(VIA).and_then(|value| value.to_str().ok());
+        let via = via.and_then(|proxy| Uuid::parse_str(proxy).ok());
         let caller = match &admitted.presented {
             Presented::Key(identity) => {
                 if !names(message.org(), identity.org_id, &identity.org_slug) {
@@ -113,18 +118,43 @@ impl Engine {
                     org_id: identity.org_id,
                     principal: identity.principal.clone(),
                     role: identity.role,
-                    via_proxy: via_proxy || identity.role == Role::Executor,
+                    via_proxy: identity.role == Role::Executor
+                        || self.comes_through(identity.org_id, via).await?,
                 }
             }
-            Presented::Dev => Caller {
-                org_id: self.dev_org(dev_org_named(&metadata, message.org())?).await?,
-                principal: DEV_PRINCIPAL.to_owned(),
-                role: Role::Admin,
-                via_proxy,
-            },
+            Presented::Dev => {
+                let org_id = self.dev_org(dev_org_named(&metadata, message.org())?).await?;
+                Caller {
+                    org_id,
+                    principal: DEV_PRINCIPAL.to_owned(),
+                    role: Role::Admin,
+                    via_proxy: self.comes_through(org_id, via).await?,
+                }
+            }
         };
         let (deadline, client_ip) = (admitted.deadline, admitted.client_ip);
         Ok(Call { caller, message, deadline, client_ip })
+    }
+
+    /// Whether a call comes through a proxy of its organisation. What is known stays known: a proxy
+    /// that is gone begins nothing.
+    async fn comes_through(&self, org_id: Uuid, proxy: Option<Uuid>) -> Result<bool, Status> {
+        let Some(proxy) = proxy else { return Ok(false) };
+        let known = || self.proxies.lock().unwrap_or_else(PoisonError::into_inner);
+        if known().contains(&(org_id, proxy)) {
+            return Ok(true);
+        }
+        let store = self.store.clone();
+        let is_proxy = async move { service::is_proxy(&store, org_id, proxy).await };
+        if !self.read(is_proxy).await? {
+            return Ok(false);
+        }
+        let mut known = known();
+        if known.len() >= PROXIES_MAX {
+            known.clear();
+        }
+        known.insert((org_id, proxy));
+        Ok(true)
     }
 
     /// The organisation that a caller without a key names; a new slug makes one.

@@ -58,7 +58,7 @@ names_session! {
     SettleSessionRequest, GetReplayRequest,
 }
 
-/// A tick is nobody's in particular.
+/// A tick is about the organisation of its key.
 impl NamesOrg for v1::TickRequest {
     fn org(&self) -> &str {
         ""

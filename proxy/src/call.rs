@@ -19,6 +19,7 @@ use undolog_proto::v1::{
     undo_log_proxy_client::UndoLogProxyClient, undo_log_registry_client::UndoLogRegistryClient,
     undo_log_sessions_client::UndoLogSessionsClient,
 };
+use uuid::Uuid;
 
 use crate::{error::Refused, options::ProxyError};
 
@@ -81,6 +82,13 @@ impl EngineChannel {
     }
 }
 
+/// Says that a call comes through this proxy, whose ticks the engine has heard.
+fn insert_via(metadata: &mut MetadataMap, proxy: Uuid) {
+    if let Ok(value) = proxy.to_string().parse() {
+        metadata.insert("x-undolog-via", value);
+    }
+}
+
 /// Who asks, as the engine will hear it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Caller {
@@ -89,8 +97,8 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
-    /// From the headers of a request. `via`: the engine may count on our ticks.
-    pub(crate) fn from_headers(headers: &HeaderMap, via: bool) -> Result<Self, Refused> {
+    /// From the headers of a request. `via`: our number, if the engine may count on our ticks.
+    pub(crate) fn from_headers(headers: &HeaderMap, via: Option<Uuid>) -> Result<Self, Refused> {
         let mut metadata = MetadataMap::new();
         for name in &PASSED_ON {
             for value in headers.get_all(name) {
@@ -109,8 +117,8 @@ impl Caller {
                 metadata.append(key, value);
             }
         }
-        if via {
-            metadata.insert("x-undolog-via", MetadataValue::from_static("proxy"));
+        if let Some(proxy) = via {
+            insert_via(&mut metadata, proxy);
         }
         let session = metadata.get("x-undolog-session-id").and_then(|value| value.to_str().ok());
         let session = session.unwrap_or_default().to_owned();
@@ -118,20 +126,20 @@ impl Caller {
     }
 
     /// A proxy itself, with a key of its own.
-    pub(crate) fn executor(key: &SecretString) -> Result<Self, ProxyError> {
+    pub(crate) fn executor(key: &SecretString, proxy: Uuid) -> Result<Self, ProxyError> {
         let mut value: MetadataValue<Ascii> =
             key.expose_secret().trim().parse().map_err(|_| ProxyError::Key)?;
         value.set_sensitive(true);
         let mut metadata = MetadataMap::new();
         metadata.insert("x-api-key", value);
-        metadata.insert("x-undolog-via", MetadataValue::from_static("proxy"));
+        insert_via(&mut metadata, proxy);
         Ok(Self { metadata, session: String::new() })
     }
 
     /// A proxy beside a development server, which asks for no key.
-    pub(crate) fn dev() -> Self {
+    pub(crate) fn dev(proxy: Uuid) -> Self {
         let mut metadata = MetadataMap::new();
-        metadata.insert("x-undolog-via", MetadataValue::from_static("proxy"));
+        insert_via(&mut metadata, proxy);
         Self { metadata, session: String::new() }
     }
 
@@ -240,7 +248,7 @@ mod tests {
         headers.insert("x-undolog-org-id", HeaderValue::from_static(""));
         headers.insert("x-undolog-session-id", HeaderValue::from_static("s"));
         headers.insert("cookie", HeaderValue::from_static("a=b"));
-        let caller = Caller::from_headers(&headers, false).expect("a caller");
+        let caller = Caller::from_headers(&headers, None).expect("a caller");
         assert_eq!(caller.metadata.len(), 1);
         assert_eq!(caller.session(None), "s");
         assert_eq!(caller.session(Some(String::new())), "s");
@@ -251,9 +259,9 @@ mod tests {
     fn a_key_is_not_shown() {
         let mut headers = HeaderMap::new();
         headers.insert("x-api-key", HeaderValue::from_static("ulk_secret"));
-        let caller = Caller::from_headers(&headers, true).expect("a caller");
+        let caller = Caller::from_headers(&headers, Some(Uuid::nil())).expect("a caller");
         assert!(!format!("{caller:?}").contains("ulk_secret"));
         headers.insert("x-api-key", HeaderValue::from_bytes(b"ulk_\xff").expect("a header"));
-        assert!(Caller::from_headers(&headers, true).is_err());
+        assert!(Caller::from_headers(&headers, Some(Uuid::nil())).is_err());
     }
 }

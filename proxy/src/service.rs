@@ -13,6 +13,7 @@ use tokio::sync::{Notify, Semaphore};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use undolog_core::networks::Networks;
 use undolog_egress::Egress;
+use uuid::Uuid;
 
 use crate::{
     call::{Caller, EngineChannel},
@@ -41,6 +42,8 @@ pub(crate) struct Proxy {
     pub(crate) give_up: CancellationToken,
     /// Something was approved through this proxy.
     pub(crate) approved: Notify,
+    /// Drawn at the start: how the engine knows that a call comes through this proxy.
+    pub(crate) id: Uuid,
     /// The proxy itself, once for each organisation that gave it a key.
     pub(crate) executors: Vec<Caller>,
     pub(crate) answers: AtomicBool,
@@ -52,10 +55,12 @@ impl Proxy {
         options: &ProxyOptions,
         stop: CancellationToken,
     ) -> Result<Arc<Self>, ProxyError> {
+        let id = Uuid::new_v4();
+        let keys = options.executor_keys.iter();
         let mut executors =
-            options.executor_keys.iter().map(Caller::executor).collect::<Result<Vec<_>, _>>()?;
+            keys.map(|key| Caller::executor(key, id)).collect::<Result<Vec<_>, _>>()?;
         if options.dev && executors.is_empty() {
-            executors.push(Caller::dev());
+            executors.push(Caller::dev(id));
         }
         Ok(Arc::new(Self {
             channel: EngineChannel::new(&options.engine_url)?,
@@ -67,16 +72,17 @@ impl Proxy {
             stop,
             give_up: CancellationToken::new(),
             approved: Notify::new(),
+            id,
             executors,
             answers: AtomicBool::new(false),
             trusted_forwarders: options.trusted_forwarders.clone(),
         }))
     }
 
-    /// Whether the journal hears that this proxy runs. Only then may it count a session as one that
-    /// waits for proxies: without ticks such a session would never expire.
-    pub(crate) fn ticks(&self) -> bool {
-        !self.executors.is_empty()
+    /// Our number, if the journal hears that this proxy runs. Only then may it count a session as one
+    /// that waits for proxies.
+    pub(crate) fn via(&self) -> Option<Uuid> {
+        (!self.executors.is_empty()).then_some(self.id)
     }
 
     /// Who asked, as far as it can be believed.

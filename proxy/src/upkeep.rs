@@ -6,8 +6,11 @@ use std::{
     time::Duration,
 };
 
-use tokio::time::{Instant, MissedTickBehavior};
-use tonic::Request;
+use tokio::{
+    task::JoinSet,
+    time::{Instant, MissedTickBehavior},
+};
+use tonic::{Request, Status};
 use undolog_core::limits::{TICK_LATE_MS, TICK_MS};
 use undolog_proto::v1;
 
@@ -40,20 +43,37 @@ pub(crate) async fn run(proxy: Arc<Proxy>) {
     }
 }
 
-async fn answered(proxy: &Proxy) -> bool {
-    let nobody = Caller::default();
-    let caller = proxy.executors.first().unwrap_or(&nobody);
-    // Without a key the refusal is the answer.
-    let request: Request<v1::TickRequest> = caller.stream(v1::TickRequest {});
-    match proxy.channel.proxy().tick(request).await {
-        Ok(_) => true,
-        Err(status) => {
-            let is_known = proxy.executors.is_empty();
-            if !is_known {
+async fn answered(proxy: &Arc<Proxy>) -> bool {
+    if proxy.executors.is_empty() {
+        // Without a key the refusal is the answer.
+        return match tick(proxy, &Caller::default()).await {
+            Ok(()) => true,
+            Err(status) => is_answer(&status),
+        };
+    }
+    // Each organisation hears its own: another's ticks say nothing to it.
+    let mut ticks = JoinSet::new();
+    for caller in &proxy.executors {
+        let (proxy, caller) = (Arc::clone(proxy), caller.clone());
+        ticks.spawn(async move { tick(&proxy, &caller).await });
+    }
+    let mut has_answer = false;
+    while let Some(ticked) = ticks.join_next().await {
+        match ticked {
+            Ok(Ok(())) => has_answer = true,
+            Ok(Err(status)) => {
                 metrics::counter!("undolog_proxy_tick_failures_total").increment(1);
                 tracing::warn!(error = %status, "a tick did not get through");
+                has_answer |= is_answer(&status);
             }
-            is_answer(&status)
+            Err(error) => tracing::error!(%error, "a tick broke"),
         }
     }
+    has_answer
+}
+
+async fn tick(proxy: &Proxy, caller: &Caller) -> Result<(), Status> {
+    let message = v1::TickRequest { proxy_id: proxy.id.to_string() };
+    let request: Request<v1::TickRequest> = caller.stream(message);
+    proxy.channel.proxy().tick(request).await.map(|_| ())
 }

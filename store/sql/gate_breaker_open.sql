@@ -10,6 +10,8 @@ WITH newest AS (
       $3::timestamptz - $4 * interval '1 millisecond',
       (SELECT b.window_started_at FROM undolog_route_breakers b
         WHERE b.org_id = $1 AND b.compensation_fn = $8 AND b.host = $2))
+    -- A clock that stepped back leaves ends ahead of it.
+    AND a.finished_at <= $3::timestamptz + interval '1 minute'
     AND a.outcome IN ('succeeded', 'retryable', 'permanent', 'deferred')
   ORDER BY a.finished_at DESC LIMIT $5
 ), verdict AS (

@@ -8,10 +8,12 @@ SELECT max(CASE
       greatest(e.lease_renewed_at, (SELECT resumed_at FROM undolog_service WHERE service = 'engine'))
         + e.lease_ms * interval '1 millisecond',
       $5::timestamptz + interval '500 milliseconds')
-    ELSE e.lost_at + COALESCE($6::bigint, e.lease_ms, 0) * interval '1 millisecond'
+    ELSE greatest(e.lost_at, (SELECT resumed_at FROM undolog_service WHERE service = 'engine'))
+      + COALESCE($6::bigint, e.lease_ms, 0) * interval '1 millisecond'
   END)
 FROM undolog_effect_log e
 WHERE e.session_id = $1 AND e.org_id = $2 AND e.executed_at BETWEEN $3 AND $7 AND e.position >= $4
   AND (e.state = 'executing' OR (e.state = 'approved' AND e.lease_ms IS NOT NULL)
     OR (e.state = 'unknown'
-      AND e.lost_at + COALESCE($6::bigint, e.lease_ms, 0) * interval '1 millisecond' > $5::timestamptz))
+      AND greatest(e.lost_at, (SELECT resumed_at FROM undolog_service WHERE service = 'engine'))
+        + COALESCE($6::bigint, e.lease_ms, 0) * interval '1 millisecond' > $5::timestamptz))

@@ -1,8 +1,7 @@
 -- Locks a session and reads it with its organisation's policies.
--- Promise: the lock is granted first; then t and the organisation's row are read. Nothing that this
--- step writes lies before what an earlier holder of the lock wrote, and what an operator changed
--- while the lock was waited for holds: a join would show the organisation as of the start of the
--- wait. Lock: the session row, FOR NO KEY UPDATE (rows that refer to it can still be added).
+-- Promise: the lock is granted first; then the clock and the organisation's row are read. What an
+-- operator changed while the lock was waited for holds: a join would show the organisation as of the
+-- start of the wait. Lock: the session row, FOR NO KEY UPDATE (rows that refer to it can still be added).
 -- The rest of the transaction runs as a step does: plans that are made once per connection (a plan
 -- for each call costs more than the call, and never pays: every statement goes by keys), no scan of a
 -- table that was small when its plan was made, and the counters of the documented triggers written by
@@ -27,7 +26,7 @@ SELECT l.session_id, l.org_id, l.project_id, l.principal, l.state::text AS state
   o.on_dead_letter, o.on_step_conflict, o.on_unregistered_tool, o.resume_window_seconds,
   o.settle_ms, o.registry_epoch, o.default_approval_timeout_seconds,
   o.auto_approve_on_timeout, o.webhook_url IS NOT NULL AS notifies,
-  greatest(clock_timestamp(), l.started_at, l.last_executed_at) AS t,
+  clock_timestamp() AS now,
   set_config('plan_cache_mode', 'force_generic_plan', true) AS plans,
   set_config('enable_seqscan', 'off', true) AS scans, set_config('jit', 'off', true) AS jit,
   set_config('undolog.counters_folded', 'on', true) AS counters

@@ -136,9 +136,9 @@ impl EffectRow {
     ) -> Result<(), StepError> {
         let detail = serde_json::json!({"lease_ms": self.lease_ms});
         self.apply(session, event, actor, detail)?;
-        self.lost_at = Some(session.t());
+        self.lost_at = Some(session.now());
         if session.row.implicit {
-            session.row.grant_lost_at = Some(session.t());
+            session.row.grant_lost_at = Some(session.now());
         }
         Ok(())
     }
@@ -171,7 +171,7 @@ pub async fn load(
         .bind(org_id)
         .bind(session.id())
         .bind(session.row.via_proxy)
-        .bind(session.t())
+        .bind(session.now())
         .fetch_optional(tx.conn())
         .await?)
 }

@@ -65,6 +65,8 @@ pub struct SessionRow {
     pub default_approval_timeout_seconds: i32,
     pub auto_approve_on_timeout: bool,
     pub notifies: bool,
+    pub now: DateTime<Utc>,
+    #[sqlx(default)]
     pub t: DateTime<Utc>,
 }
 
@@ -112,7 +114,8 @@ impl LockedSession {
             .bind(org_id)
             .fetch_optional(tx.conn())
             .await?;
-        row.map(|row| {
+        row.map(|mut row| {
+            row.t = row.now.max(row.started_at).max(row.last_executed_at.unwrap_or(row.now));
             let state = SessionState::from_str(&row.state)
                 .map_err(|error| StepError::Corrupt(error.to_string()))?;
             Ok(Self { before: row.clone(), row, state, passed: Vec::new(), events: Vec::new() })
@@ -125,7 +128,9 @@ impl LockedSession {
         self.row.session_id
     }
 
-    /// The step's time: the database's clock after the lock, never before what the session holds.
+    /// The step's place in the journal: the database's clock, never before what the session holds.
+    /// Calls are found by it, so it does not go back when the clock does. Nothing may wait for it:
+    /// that is what [`LockedSession::now`] is for.
     pub fn t(&self) -> DateTime<Utc> {
         self.row.t
     }
@@ -135,6 +140,12 @@ impl LockedSession {
     /// alone.
     pub fn executed_until(&self) -> DateTime<Utc> {
         self.row.last_executed_at.unwrap_or_else(|| self.t())
+    }
+
+    /// The database's clock after the lock: what leases, due times and windows count from and are
+    /// compared with.
+    pub fn now(&self) -> DateTime<Utc> {
+        self.row.now
     }
 
     /// The state with this step's changes.
@@ -202,9 +213,9 @@ impl LockedSession {
         if caller.principal != self.row.principal {
             return;
         }
-        self.row.last_rpc_at = self.t();
+        self.row.last_rpc_at = self.now();
         if self.row.lease_ms.is_some() && self.state.is_live() {
-            self.row.lease_renewed_at = Some(self.t());
+            self.row.lease_renewed_at = Some(self.now());
             self.row.lease_hold_until = None;
         }
     }
@@ -257,8 +268,8 @@ impl LockedSession {
     pub fn hold_for_resume(&mut self) {
         if self.row.lease_ms.is_some() {
             let window = chrono::Duration::seconds(self.row.resume_window_seconds.into());
-            self.row.lease_renewed_at = Some(self.t());
-            self.row.lease_hold_until = Some(self.t() + window);
+            self.row.lease_renewed_at = Some(self.now());
+            self.row.lease_hold_until = Some(self.now() + window);
         }
     }
 

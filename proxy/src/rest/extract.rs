@@ -26,7 +26,7 @@ impl FromRequestParts<Arc<Proxy>> for Caller {
     type Rejection = Refused;
 
     async fn from_request_parts(parts: &mut Parts, proxy: &Arc<Proxy>) -> Result<Self, Refused> {
-        let caller = Self::from_headers(&parts.headers, proxy.ticks())?;
+        let caller = Self::from_headers(&parts.headers, proxy.via())?;
         let peer = parts.extensions.get::<ConnectInfo<SocketAddr>>();
         Ok(match peer {
             Some(ConnectInfo(peer)) => caller.at(proxy.client_ip(peer.ip(), &parts.headers)),

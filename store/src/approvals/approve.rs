@@ -11,7 +11,7 @@ use undolog_core::{
 };
 use uuid::Uuid;
 
-use super::{ApprovalRow, AuditLine, announce, audit, lock, vote};
+use super::{ApprovalRow, AuditLine, announce, audit, is_due, lock, vote};
 use crate::{
     effects,
     error::{Decided, StepError},
@@ -70,7 +70,7 @@ impl Step for Approve {
         if approval.state()? != ApprovalState::Pending && crate::guard!("approvals.pending") {
             return Err(approval.already_resolved().into());
         }
-        if session.t() >= approval.timeout_at {
+        if is_due(tx, &session, &approval).await? {
             return Err(Refusal::new(Reason::ApprovalTimedOut)
                 .with("approval_id", self.approval_id)
                 .into());
@@ -94,7 +94,7 @@ impl Step for Approve {
         let is_reached = approval.quorum <= 1
             || vote::cast(tx, &session, &approval, &ballot, &approved, actor).await?;
         if is_reached {
-            approval.resolved_at = Some(session.t());
+            approval.resolved_at = Some(session.now());
             approval.resolved_by = Some(actor.clone());
             effect.apply(&mut session, EffectEvent::Approved, actor, json!({"edited": is_edit}))?;
             effects::save(tx, &effect).await?;

@@ -133,14 +133,14 @@ impl ApprovalRow {
         let was_pending = self.state()? == ApprovalState::Pending;
         self.apply(session, event, actor)?;
         if was_pending {
-            self.resolved_at = Some(session.t());
+            self.resolved_at = Some(session.now());
             self.resolved_by = Some(actor.to_owned());
             let action = if event == ApprovalEvent::TimedOut { "timeout" } else { "reject" };
             let line = AuditLine { action, actor, note, ..AuditLine::default() };
             audit(tx, session, self.id(), &line).await?;
         }
         if !was_pending {
-            self.voided_at = Some(session.t());
+            self.voided_at = Some(session.now());
         }
         announce(tx, self.effect_id).await?;
         self.save(tx).await
@@ -192,7 +192,7 @@ impl ApprovalRow {
         actor: &str,
     ) -> Result<(), StepError> {
         self.apply(session, ApprovalEvent::Spent, actor)?;
-        self.granted_at = Some(session.t());
+        self.granted_at = Some(session.now());
         self.save(tx).await
     }
 
@@ -234,9 +234,36 @@ async fn is_over(
         .bind(since)
         .bind(lease_ms)
         .bind(session.row.via_proxy)
-        .bind(session.t())
+        .bind(session.now())
         .fetch_one(tx.conn())
         .await?)
+}
+
+/// Whether nobody can decide about a request any more and its policy does. A window ends by itself
+/// only while our service runs; and one that ended while people could not decide is held for them,
+/// if the policy would approve it.
+async fn is_due(
+    tx: &mut Tenant,
+    session: &LockedSession,
+    approval: &ApprovalRow,
+) -> Result<bool, StepError> {
+    if session.now() < approval.timeout_at {
+        return Ok(false);
+    }
+    let org_id = tx.org_id();
+    let (is_over, is_held): (bool, bool) = sqlx::query_as(
+        "SELECT undolog_lease_over($2, 0, $3, $4), $5 AND NOT o.never_auto_approve_tags && $6 \
+         AND undolog_approval_is_held($2, $3, $4) FROM undolog_orgs o WHERE o.org_id = $1",
+    )
+    .bind(org_id)
+    .bind(approval.timeout_at)
+    .bind(session.row.via_proxy)
+    .bind(session.now())
+    .bind(approval.auto_approve_on_timeout)
+    .bind(&approval.risk_tags)
+    .fetch_one(tx.conn())
+    .await?;
+    Ok(is_over && !(is_held && crate::guard!("approvals.after_outage")))
 }
 
 /// Tells every process that waits that a decision about this effect was made. The payload is an id

@@ -54,7 +54,7 @@ impl Step for Reject {
         effect.rejected_by = Some("decision".to_owned());
         effects::save(tx, &effect).await?;
         approval.apply(&mut session, ApprovalEvent::Rejected, actor)?;
-        approval.resolved_at = Some(session.t());
+        approval.resolved_at = Some(session.now());
         approval.resolved_by = Some(actor.clone());
         approval.save(tx).await?;
         let line = AuditLine {

@@ -3,19 +3,17 @@
 use serde_json::json;
 use undolog_core::{
     json::canonical,
-    limits::AUTO_APPROVE_GRACE_SECONDS,
     state::{ApprovalEvent, ApprovalState, EffectEvent, SessionState},
 };
 use uuid::Uuid;
 
 use super::{
-    ApprovalRow, AuditLine, announce, approve::set_args, audit, is_over, lock_any,
+    ApprovalRow, AuditLine, announce, approve::set_args, audit, is_due, lock_any,
     reject::after_rejection,
 };
 use crate::{
     effects,
     error::{Decided, StepError},
-    session::LockedSession,
     step::Step,
     tenant::Tenant,
 };
@@ -46,7 +44,7 @@ impl Step for TimeOut {
             return Ok(Ok(None));
         };
         let is_pending = approval.state()? == ApprovalState::Pending;
-        if !is_pending || !is_over(tx, &session, Some(approval.timeout_at), 0).await? {
+        if !is_pending || !is_due(tx, &session, &approval).await? {
             return Ok(Ok(None));
         }
         let mut effect = effects::require(tx, &session, approval.effect_id).await?;
@@ -54,10 +52,6 @@ impl Step for TimeOut {
         let can_run = session.state().is_live() || session.state() == SessionState::Compensating;
         let auto = can_run && is_auto(tx, &approval).await?;
         if auto {
-            // People who could have said no must have had the time to, after an outage of ours.
-            if !after_outage(tx, &session).await? {
-                return Ok(Ok(None));
-            }
             effect.apply(&mut session, EffectEvent::AutoApproved, ACTOR, json!({}))?;
             // The approved arguments are always set, and the grant is bound to them.
             let proposed = canonical(&approval.proposed()?);
@@ -69,7 +63,7 @@ impl Step for TimeOut {
             approval.apply(&mut session, ApprovalEvent::TimedOut, ACTOR)?;
         }
         effects::save(tx, &effect).await?;
-        approval.resolved_at = Some(session.t());
+        approval.resolved_at = Some(session.now());
         approval.resolved_by = Some(ACTOR.to_owned());
         approval.save(tx).await?;
         let line = AuditLine { action: "timeout", actor: ACTOR, ..AuditLine::default() };
@@ -100,17 +94,4 @@ async fn is_auto(tx: &mut Tenant, approval: &ApprovalRow) -> Result<bool, StepEr
     .fetch_one(tx.conn())
     .await?;
     Ok(!never || !crate::guard!("approvals.never_auto"))
-}
-
-async fn after_outage(tx: &mut Tenant, session: &LockedSession) -> Result<bool, StepError> {
-    let resumed: bool = sqlx::query_scalar(
-        "SELECT COALESCE(bool_and($1 >= resumed_at + $2 * interval '1 second'), false) \
-         FROM undolog_service WHERE service = 'engine' OR $3",
-    )
-    .bind(session.t())
-    .bind(i64::from(AUTO_APPROVE_GRACE_SECONDS))
-    .bind(session.row.via_proxy)
-    .fetch_one(tx.conn())
-    .await?;
-    Ok(resumed || !crate::guard!("approvals.after_outage"))
 }

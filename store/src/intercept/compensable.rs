@@ -74,11 +74,11 @@ impl Intercept {
             limits::GRANT_LEASE_MS as i64
         });
         let execution_ms = tool.max_execution_ms.unwrap_or(limits::EXECUTION_MS_MAX as i64);
-        let t = session.t();
-        effect.granted_at = Some(t);
-        effect.lease_renewed_at = Some(t);
+        let now = session.now();
+        effect.granted_at = Some(now);
+        effect.lease_renewed_at = Some(now);
         effect.lease_ms = Some(lease_ms.min(execution_ms));
-        effect.execution_ends_at = Some(t + Duration::milliseconds(execution_ms));
+        effect.execution_ends_at = Some(now + Duration::milliseconds(execution_ms));
         effect.grant_token = self.token(tool.has_upstream).map(str::to_owned);
         effect.accepts_approved_args = self.input.accepts_approved_args;
         effect.idempotent = tool.idempotent;

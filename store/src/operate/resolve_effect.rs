@@ -1,5 +1,6 @@
 //! What an operator says about a call of which nobody knew whether it happened.
 
+use chrono::Duration;
 use serde_json::json;
 use undolog_core::{
     Tier,
@@ -78,6 +79,7 @@ impl Step for ResolveEffect {
         require_text("note", &self.note)?;
         let mut session = LockedSession::require(tx, self.session_id, &self.caller).await?;
         let mut effect = effects::require(tx, &session, self.effect_id).await?;
+        self.give_up_grant(tx, &mut session, &mut effect).await?;
         refuse_known(&session, &effect)?;
         match &self.resolve {
             Resolution::Committed { output } => {
@@ -206,6 +208,23 @@ fn checked_output(output: &[u8]) -> Result<(Node, Vec<u8>), StepError> {
 impl ResolveEffect {
     fn said(&self) -> Said<'_> {
         Said { actor: &self.caller.principal, note: &self.note, by_operator: true }
+    }
+
+    /// A grant whose own lease is past counts no more once a human speaks, also while nothing expires
+    /// by itself because a service of ours is away.
+    async fn give_up_grant(
+        &self,
+        tx: &mut Tenant,
+        session: &mut LockedSession,
+        effect: &mut EffectRow,
+    ) -> Result<(), StepError> {
+        let end = effect.lease_renewed_at.zip(effect.lease_ms);
+        let is_past = end.is_some_and(|(at, ms)| at + Duration::milliseconds(ms) < session.now());
+        if effect.has_live_grant()? && is_past {
+            effect.lose(session, EffectEvent::LeaseLost, &self.caller.principal)?;
+            effects::save(tx, effect).await?;
+        }
+        Ok(())
     }
 
     /// A human has undone whatever it was.

@@ -9,6 +9,7 @@ use crate::{
     effects::{self, EffectRow},
     error::{Decided, StepError},
     operate::{Resolution, ResolveEffect},
+    service,
     session::LockedSession,
     step::{Caller, Step},
     tenant::Tenant,
@@ -62,8 +63,8 @@ impl Step for SettleProbe {
         }
         // A call that may still be running has not happened yet, which says nothing.
         let is_early = self.answer == Answer::DidNotHappen
-            && !is_over(&session, &effect)
-            && crate::guard!("probe.settled");
+            && crate::guard!("probe.settled")
+            && !is_over(tx, &session, &effect).await?;
         self.write(tx, &effect, is_early).await?;
         let resolve = match &self.answer {
             Answer::Happened(output) => {
@@ -89,11 +90,20 @@ impl Step for SettleProbe {
     }
 }
 
-/// Nothing of the call can still be running: as the drain of a rollback waits for it.
-fn is_over(session: &LockedSession, effect: &EffectRow) -> bool {
+/// Nothing of the call can still be running: as the drain of a rollback waits for it. After an
+/// outage of ours, or when the clock was put forward, that counts from our return.
+async fn is_over(
+    tx: &mut Tenant,
+    session: &LockedSession,
+    effect: &EffectRow,
+) -> Result<bool, StepError> {
     let settle_ms = session.row.settle_ms.or(effect.lease_ms).unwrap_or(0);
     let lost_at = effect.lost_at.unwrap_or(effect.executed_at);
-    lost_at + Duration::milliseconds(settle_ms) <= session.t()
+    if lost_at + Duration::milliseconds(settle_ms) > session.now() {
+        return Ok(false);
+    }
+    let since = service::running_since(tx, session).await?;
+    Ok(since.is_some_and(|since| since + Duration::milliseconds(settle_ms) <= session.now()))
 }
 
 impl SettleProbe {

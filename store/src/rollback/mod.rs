@@ -186,7 +186,7 @@ pub async fn drain_until(
             .bind(org_id)
             .bind(session.row.started_at)
             .bind(from_position)
-            .bind(session.t())
+            .bind(session.now())
             .bind(session.row.settle_ms)
             .bind(session.executed_until())
             .fetch_one(tx.conn())
@@ -220,9 +220,9 @@ pub async fn make_due(
     }
     rollback.due_at = match rollback.state()? {
         RollbackState::Draining => {
-            drain_until(tx, session, rollback.from_position).await?.unwrap_or_else(|| session.t())
+            drain_until(tx, session, rollback.from_position).await?.unwrap_or_else(|| session.now())
         }
-        _ => session.t(),
+        _ => session.now(),
     };
     save(tx, rollback).await?;
     ticket::enqueue_rollback(tx, rollback.rollback_id, rollback.due_at).await

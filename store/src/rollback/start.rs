@@ -133,7 +133,7 @@ async fn begin(
         reason: wanted.reason.to_owned(),
         allow_residue: wanted.allow_residue,
         created_at: session.t(),
-        due_at: session.t(),
+        due_at: session.now(),
         drained_at: None,
         lease_owner: None,
         lease_expires_at: None,

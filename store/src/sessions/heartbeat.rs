@@ -12,7 +12,7 @@ use uuid::Uuid;
 use crate::{
     effects::{self, EffectRow},
     error::{Decided, StepError},
-    rollback,
+    rollback, service,
     session::LockedSession,
     step::{Caller, Step},
     tenant::Tenant,
@@ -106,7 +106,9 @@ impl Heartbeat {
         upstream::check_executor(tx, &self.caller, Some(&effect)).await?;
         let newest = u32::try_from(effect.attempt).unwrap_or_default();
         let is_current = attempt == 0 || attempt == newest;
-        if is_current && has_time(&effect, session.t()) {
+        let ends_at = execution_ends_at(tx, session, &effect).await?;
+        let has_time = ends_at.is_none_or(|end| end > session.now());
+        if is_current && has_time {
             let is_live = effect.has_live_grant()?;
             let resumes = effect.state()? == EffectState::Unknown
                 && effect.lease_ms.is_some()
@@ -117,7 +119,7 @@ impl Heartbeat {
                 effect.lost_at = None;
             }
             if is_live || resumes {
-                extend(&mut effect, session.t());
+                extend(&mut effect, session.now(), ends_at);
                 effects::save(tx, &effect).await?;
             }
         }
@@ -132,19 +134,31 @@ impl Heartbeat {
                 .filter(|_| is_live)
                 .map(|(at, lease_ms)| at + Duration::milliseconds(lease_ms)),
             // What has no time left is over at its next sweep.
-            stop: stop || !is_live || !has_time(&effect, session.t()),
+            stop: stop || !is_live || !has_time,
         })
     }
 }
 
-/// Heartbeats stretch a grant up to the tool's longest execution, not beyond.
-fn has_time(effect: &EffectRow, t: DateTime<Utc>) -> bool {
-    effect.execution_ends_at.is_none_or(|end| end > t)
+/// Heartbeats stretch a grant up to the tool's longest execution, not beyond. After an outage of
+/// ours, or when the clock was put forward, that counts from our return, as leases do.
+async fn execution_ends_at(
+    tx: &mut Tenant,
+    session: &LockedSession,
+    effect: &EffectRow,
+) -> Result<Option<DateTime<Utc>>, StepError> {
+    let Some((end, granted_at)) = effect.execution_ends_at.zip(effect.granted_at) else {
+        return Ok(effect.execution_ends_at);
+    };
+    if end > session.now() {
+        return Ok(Some(end));
+    }
+    let since = service::running_since(tx, session).await?.unwrap_or_else(|| session.now());
+    Ok(Some(end.max(since + (end - granted_at))))
 }
 
-fn extend(effect: &mut EffectRow, t: DateTime<Utc>) {
+fn extend(effect: &mut EffectRow, now: DateTime<Utc>, ends_at: Option<DateTime<Utc>>) {
     let Some(lease_ms) = effect.lease_ms else { return };
-    let left_ms = effect.execution_ends_at.map_or(i64::MAX, |end| (end - t).num_milliseconds());
-    effect.lease_renewed_at = Some(t);
+    let left_ms = ends_at.map_or(i64::MAX, |end| (end - now).num_milliseconds());
+    effect.lease_renewed_at = Some(now);
     effect.lease_ms = Some(lease_ms.min(left_ms.max(0)));
 }

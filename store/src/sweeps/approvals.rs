@@ -15,9 +15,7 @@ use crate::{
 /// # Errors
 /// The database could not be reached.
 pub async fn approvals(store: &Store) -> Result<Swept, StepError> {
-    let sql = "SELECT approval_request_id FROM undolog_approval_requests \
-         WHERE org_id = $1 AND state = 'pending' AND timeout_at <= clock_timestamp() \
-         ORDER BY timeout_at LIMIT $2";
+    let sql = include_str!("../../sql/sweep_approvals.sql");
     let mut swept = Swept::default();
     for org_id in due_orgs(store, "approval", 0).await? {
         for approval_id in due(store, org_id, sql).await? {
@@ -41,10 +39,7 @@ pub async fn approvals(store: &Store) -> Result<Swept, StepError> {
 /// # Errors
 /// The database could not be reached.
 pub async fn lapses(store: &Store) -> Result<Swept, StepError> {
-    let sql = "SELECT approval_request_id FROM undolog_approval_requests \
-         WHERE org_id = $1 AND state IN ('approved', 'auto_approved') AND granted_at IS NULL \
-         AND voided_at IS NULL AND resolved_at <= clock_timestamp() - interval '24 hours' \
-         ORDER BY resolved_at LIMIT $2";
+    let sql = include_str!("../../sql/sweep_lapses.sql");
     let mut swept = Swept::default();
     for org_id in due_orgs(store, "lapse", 0).await? {
         for approval_id in due(store, org_id, sql).await? {

@@ -78,7 +78,7 @@ impl Step for LoseGrants {
                 .bind(self.org_id)
                 .bind(session.row.started_at)
                 .bind(session.row.via_proxy)
-                .bind(session.t())
+                .bind(session.now())
                 .bind(GRANTS_PER_STEP_MAX)
                 .bind(session.executed_until())
                 .fetch_all(tx.conn())

@@ -2,6 +2,7 @@
 //! ticket a delay.
 
 use serde_json::{Value, json};
+use undolog_core::limits::ROLLBACK_LEASE_MS;
 use uuid::Uuid;
 
 use super::{ROWS_PER_RUN_MAX, Swept};
@@ -14,11 +15,15 @@ use crate::{
 /// Rollbacks that wait are counted up to this number.
 const WAITING_COUNTED_MAX: i64 = 10_000;
 
-/// Issues the missing tickets.
+/// Rows of one kind that one run repairs after a step of the clock; the next run goes on.
+const REWOUND_MAX: i32 = 20_000;
+
+/// Repairs what a step of the clock left behind, and issues the missing tickets.
 ///
 /// # Errors
 /// The database could not be reached.
 pub async fn reaper(store: &Store) -> Result<Swept, StepError> {
+    rewind(store).await?;
     let due: Vec<(Uuid, Uuid, i64, i64)> = sqlx::query_as(include_str!("../../sql/reaper_due.sql"))
         .bind(ROWS_PER_RUN_MAX)
         .fetch_all(store.pool())
@@ -55,4 +60,22 @@ pub async fn reaper(store: &Store) -> Result<Swept, StepError> {
         .await?;
     crate::crash_point!("sweep.after_reaper");
     Ok(Swept { settled: due.len() as u64, left: 0 })
+}
+
+/// Repairs the times that a clock which stepped back left ahead of it, so that nothing waits longer
+/// than was meant.
+async fn rewind(store: &Store) -> Result<(), StepError> {
+    let changed: i64 = sqlx::query_scalar("SELECT undolog_rewind($1, $2)")
+        .bind(ROLLBACK_LEASE_MS as i64)
+        .bind(REWOUND_MAX)
+        .fetch_one(store.pool())
+        .await?;
+    if changed > 0 {
+        metrics::counter!("undolog_clock_repairs_total").increment(changed.unsigned_abs());
+        tracing::warn!(
+            changed,
+            "the database's clock stepped back; times ahead of it were repaired"
+        );
+    }
+    Ok(())
 }

@@ -124,6 +124,7 @@ pub async fn claim_slot(
         .bind(schedule.as_str())
         .bind(slot)
         .bind(worker)
+        .bind(schedule.interval_ms())
         .execute(store.pool())
         .await?;
     crate::crash_point!("sweep.after_slot_claim");

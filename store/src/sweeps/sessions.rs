@@ -127,7 +127,7 @@ pub(super) async fn facts(
         .bind(renewed_at)
         .bind(lease_ms)
         .bind(session.row.via_proxy)
-        .bind(session.t())
+        .bind(session.now())
         .bind(session.executed_until())
         .fetch_one(tx.conn())
         .await?)
@@ -170,7 +170,7 @@ async fn judge(tx: &mut Tenant, session: &mut LockedSession) -> Result<Verdict, 
         (None, _) => (row.last_rpc_at, SILENCE_MS),
     };
     let facts = facts(tx, session, renewed_at, lease_ms).await?;
-    let held = session.row.lease_hold_until.is_some_and(|until| until > session.t());
+    let held = session.row.lease_hold_until.is_some_and(|until| until > session.now());
     if !facts.is_over || held {
         return Ok(Verdict::Alive);
     }
@@ -179,7 +179,7 @@ async fn judge(tx: &mut Tenant, session: &mut LockedSession) -> Result<Verdict, 
     }
     match facts.live_grant_until {
         Some(until) => {
-            session.row.lease_hold_until = Some(until.max(session.t()));
+            session.row.lease_hold_until = Some(until.max(session.now()));
             Ok(Verdict::HeldByGrant)
         }
         None => Ok(Verdict::Lost),
@@ -205,7 +205,7 @@ async fn fail(tx: &mut Tenant, session: &mut LockedSession) -> Result<(), StepEr
         None => "a call was lost and nothing was heard for 15 minutes",
     };
     session.apply(SessionEvent::Failed, ACTOR, json!({"cause": "lease"}))?;
-    session.row.lease_failed_at = Some(session.t());
+    session.row.lease_failed_at = Some(session.now());
     session.row.failure_reason = Some(reason.to_owned());
     let start = Start {
         from_position: 0,

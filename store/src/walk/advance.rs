@@ -62,7 +62,7 @@ impl Step for Advance {
             settle(tx, &mut session, &mut rollback, self, report).await?;
         }
         let decision = self.decide(tx, &mut session, &mut rollback).await?;
-        let t = session.t();
+        let t = session.now();
         hold(tx, claim, &decision, &rollback, t).await?;
         crate::crash_point!("worker.before_settle_commit");
         session.save(tx).await?;

@@ -38,7 +38,7 @@ pub(super) async fn insert(
         .bind(ready.call.method.as_str())
         .bind(url)
         .bind(ready.result_known)
-        .bind(session.t())
+        .bind(session.now())
         .bind(&entry.compensation_fn)
         .bind(&ready.host)
         .fetch_one(tx.conn())
@@ -74,7 +74,7 @@ pub(super) async fn complete(
         sqlx::query_as(include_str!("../../sql/walk_attempt_complete.sql"))
             .bind(report.undo_attempt_id)
             .bind(org_id)
-            .bind(session.t())
+            .bind(session.now())
             .bind(report.outcome.as_str())
             .bind(report.status.map(i32::from))
             .bind(error)
@@ -92,7 +92,7 @@ pub(super) async fn complete(
     }) = &completed
     {
         let route = Route { compensation_fn, host };
-        gate::observe(tx, route, *is_probe, report.outcome, session.t()).await?;
+        gate::observe(tx, route, *is_probe, report.outcome, session.now()).await?;
     }
     Ok(completed)
 }
@@ -110,7 +110,7 @@ pub(super) async fn interrupt(
     )
     .bind(undo_attempt_id)
     .bind(org_id)
-    .bind(session.t())
+    .bind(session.now())
     .execute(tx.conn())
     .await?;
     Ok(())

@@ -25,7 +25,7 @@ pub(super) async fn drain(
     if crate::guard!("walk.drain")
         && let Some(until) = rollback::drain_until(tx, session, rollback.from_position).await?
     {
-        return Ok(Some(until.max(session.t() + look_again(rollback, session.t()))));
+        return Ok(Some(until.max(session.now() + look_again(rollback, session.now()))));
     }
     open_undecided(tx, session, rollback).await?;
     rollback.apply(session, RollbackEvent::Drained, ACTOR, json!({}))?;
@@ -56,7 +56,7 @@ async fn lose_expired(
         .bind(session.row.started_at)
         .bind(rollback.from_position)
         .bind(session.row.via_proxy)
-        .bind(session.t())
+        .bind(session.now())
         .bind(session.executed_until())
         .fetch_all(tx.conn())
         .await?;

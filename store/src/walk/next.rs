@@ -156,7 +156,7 @@ async fn one(
         give_up(tx, session, rollback, &mut top.entry, &mut effect, reason, &detail).await?;
         return Ok(None);
     }
-    if let Some(at) = top.entry.next_try_at.filter(|at| *at > session.t())
+    if let Some(at) = top.entry.next_try_at.filter(|at| *at > session.now())
         && crate::guard!("walk.backoff")
     {
         return Ok(Some(Decision::Wait(at)));
@@ -164,7 +164,7 @@ async fn one(
     if is_granted(&effect, &top.entry)? {
         // Cannot happen after the drain; were it to, nothing may be undone under a running call.
         tracing::error!(effect.id = %effect.effect_id, "a call in scope of a walk holds a grant");
-        return Ok(Some(Decision::Wait(session.t() + Duration::seconds(1))));
+        return Ok(Some(Decision::Wait(session.now() + Duration::seconds(1))));
     }
     match prepare(tx, session, &top.entry, &effect).await? {
         Prepared::Skip(reason) if top.entry.state()? == UndoState::Pending => {
@@ -172,7 +172,7 @@ async fn one(
             undo::save(tx, &top.entry).await?;
             Ok(None)
         }
-        Prepared::Wait => Ok(Some(Decision::Wait(session.t() + PROBE_WAIT))),
+        Prepared::Wait => Ok(Some(Decision::Wait(session.now() + PROBE_WAIT))),
         Prepared::Skip(_) => {
             // A call of it has been made, so nobody can say that it needs none; only a changed
             // registration leads here.
@@ -209,7 +209,7 @@ async fn held_back(
         undo_id: top.entry.undo_id,
         route: Route { compensation_fn: &top.entry.compensation_fn, host: &ready.host },
         limits: ready.limits,
-        t: session.t(),
+        t: session.now(),
         jitter_percent: step.jitter_percent,
     };
     // First: what a gate lets through is called, and counted.

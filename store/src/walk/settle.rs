@@ -80,7 +80,7 @@ fn judged(
     outcome: Outcome,
     jitter_percent: u64,
 ) -> Result<Option<DeadLetterReason>, StepError> {
-    let t = session.t();
+    let t = session.now();
     match outcome {
         Outcome::Ended(CallOutcome::Retry) => {
             entry.deferred_since = None;
@@ -133,7 +133,7 @@ pub(super) fn back_off(
     n: u32,
     jitter_percent: u64,
 ) -> Result<(), StepError> {
-    let next = session.t() + backoff(entry, n, jitter_percent);
+    let next = session.now() + backoff(entry, n, jitter_percent);
     entry.next_try_at = Some(next);
     let detail = json!({"alone_in_a_row": entry.interruptions, "next_try_at": next});
     entry.apply(session, UndoEvent::Interrupted, ACTOR, detail)

@@ -49,6 +49,11 @@ impl Clock {
         self.add(i64::try_from(by.as_micros()).expect("a duration that a test can mean"));
     }
 
+    /// Moves the clock by this much, forward or back.
+    pub fn step(&self, by: chrono::Duration) {
+        self.add(by.num_microseconds().expect("a step that a test can mean"));
+    }
+
     /// Sets the clock of the server at `url`, to within the time that one query takes.
     pub async fn set(&self, url: &str, to: DateTime<Utc>) {
         let mut conn = template::connect(url).await;

@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use sqlx::postgres::{PgPool, PgPoolOptions};
 
+use super::clock::Clock;
+use super::private::PrivateCluster;
 use super::shared::Shared;
 use super::template;
 use crate::wait::block_on;
@@ -17,6 +19,7 @@ pub struct TestDb {
     name: String,
     url: String,
     pool: PgPool,
+    server: Option<Box<PrivateCluster>>,
 }
 
 impl TestDb {
@@ -28,6 +31,18 @@ impl TestDb {
     /// A database without any schema of ours, for tests of the migrations themselves.
     pub async fn empty() -> Self {
         Self::copy_of(|_| "template0".to_owned()).await
+    }
+
+    /// The database of a server of its own, whose clock the test moves.
+    pub async fn with_clock() -> Self {
+        let server = PrivateCluster::start().await;
+        let (url, pool) = (server.url(), server.pool().clone());
+        Self { name: "undolog".to_owned(), url, pool, server: Some(Box::new(server)) }
+    }
+
+    /// The clock of [`TestDb::with_clock`].
+    pub fn clock(&self) -> &Clock {
+        self.server.as_ref().expect("a database with a clock of its own").clock()
     }
 
     async fn copy_of(template: impl FnOnce(&Shared) -> String + Send + 'static) -> Self {
@@ -50,7 +65,7 @@ impl TestDb {
             .max_connections(4)
             .connect_lazy(&url)
             .expect("the kit's own URL is well-formed");
-        Self { name, url, pool }
+        Self { name, url, pool, server: None }
     }
 
     /// The connection URL, as superuser.
@@ -71,7 +86,7 @@ impl TestDb {
 
 impl Drop for TestDb {
     fn drop(&mut self) {
-        if std::thread::panicking() {
+        if std::thread::panicking() || self.server.is_some() {
             return;
         }
         let sql = format!("DROP DATABASE IF EXISTS {} WITH (FORCE)", self.name);

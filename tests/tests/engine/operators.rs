@@ -125,3 +125,31 @@ async fn where_a_decision_came_from_is_nobody_elses_to_say() {
     .await;
     assert_eq!(decided_from(&elsewhere, Some("198.51.100.7"), true).await, "");
 }
+
+/// Begins a session and says that it came through a proxy.
+async fn begun_via(bench: &Bench, role: &str, via: &str) -> bool {
+    let client = bench.client(role, "agent-7").await;
+    let session_id = Uuid::new_v4();
+    let mut request =
+        Request::new(v1::BeginRequest { session_id: session_id.to_string(), ..Default::default() });
+    request.metadata_mut().insert("x-undolog-via", via.parse().expect("metadata"));
+    client.sessions().begin(request).await.expect("begin");
+    sqlx::query_scalar("SELECT via_proxy FROM undolog_sessions WHERE session_id = $1")
+        .bind(session_id)
+        .fetch_one(bench.db.pool())
+        .await
+        .expect("the session")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_a_proxy_of_the_organisation_is_believed_to_be_one() {
+    let bench = Bench::start().await;
+    let proxy = Uuid::new_v4();
+    let claim = proxy.to_string();
+    assert!(!begun_via(&bench, "agent", "proxy").await, "a word that anybody can say");
+    assert!(!begun_via(&bench, "agent", &claim).await, "a number that nobody has ticked with");
+    let executor = bench.client("executor", "proxy-1").await;
+    let tick = v1::TickRequest { proxy_id: claim.clone() };
+    executor.proxy().tick(tick).await.expect("tick");
+    assert!(begun_via(&bench, "agent", &claim).await);
+}

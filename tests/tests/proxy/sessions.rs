@@ -55,11 +55,10 @@ async fn a_session_begins_lives_and_is_completed() {
         .await
         .unwrap();
     assert!(via, "the journal knows that this session came through a proxy that ticks");
-    let ticked: i64 =
-        sqlx::query_scalar("SELECT count(*) FROM undolog_service WHERE service = 'proxy'")
-            .fetch_one(bench.world.pool())
-            .await
-            .unwrap();
+    let ticked: i64 = sqlx::query_scalar("SELECT count(*) FROM undolog_proxies")
+        .fetch_one(bench.world.pool())
+        .await
+        .unwrap();
     assert_eq!(ticked, 1);
     let effect = run(&bench, &agent, session, 1).await;
     let beat = json!({"grants": [{"effect_id": effect, "attempt": 1}]});

@@ -40,7 +40,7 @@ async fn a_session_outlives_an_outage_of_the_proxy_that_it_was_begun_through() {
     direct.wait_state("compensated", SOON).await;
     bench.proxy.start_again().await;
     let resumed = "SELECT resumed_at > clock_timestamp() - interval '1 minute'
-        FROM undolog_service WHERE service = 'proxy'";
+        FROM undolog_proxies";
     within(SOON, "the journal hears that proxies are back", || async {
         let is_back: bool =
             sqlx::query_scalar(resumed).fetch_one(bench.world.pool()).await.unwrap();

@@ -212,11 +212,6 @@ async fn an_automatic_approval_is_run_too_and_a_registration_can_say_no() {
     let agent = bench.agent().await;
     let session = agent.begin().await;
     pending(&agent, session).await;
-    // Right after the service came up an automatic approval waits for humans: that is taken out.
-    sqlx::query("UPDATE undolog_service SET resumed_at = resumed_at - interval '1 hour'")
-        .execute(bench.world.pool())
-        .await
-        .unwrap();
     wait_effect(&agent, session, "committed").await;
     assert_eq!(bench.world.witness.calls_to("/do/send").len(), 1);
 

@@ -66,6 +66,7 @@ async fn edited_arguments_reach_only_a_caller_that_accepts_them() {
 async fn a_late_approval_loses_by_the_databases_clock_and_a_reject_still_wins() {
     let bench = Bench::new().await;
     let (_, approval) = awaiting(&bench.ask(1, "wipe").await.expect("asked"));
+    bench.expire(uuid::Uuid::nil()).await;
     sqlx::query("UPDATE undolog_approval_requests SET timeout_at = now() - interval '1 second'")
         .execute(bench.db.pool())
         .await
@@ -153,10 +154,13 @@ async fn auto_approval_waits_after_an_outage_and_never_covers_listed_tags() {
     bench.org.set(bench.db.pool(), "auto_approve_on_timeout", "true").await;
     let (effect, _) = awaiting(&bench.ask(1, "wipe").await.expect("asked"));
     window_over(&bench).await;
-    sqlx::query("UPDATE undolog_service SET resumed_at = now() - interval '14 minutes'")
-        .execute(bench.db.pool())
-        .await
-        .expect("back for 14 minutes");
+    sqlx::query(
+        "UPDATE undolog_service SET resumed_at = now() - interval '14 minutes', \
+         away_from = now() - interval '2 hours'",
+    )
+    .execute(bench.db.pool())
+    .await
+    .expect("back for 14 minutes");
     assert_eq!(sweep(&bench).await, 0, "people get their 15 minutes");
     sqlx::query("UPDATE undolog_service SET resumed_at = now() - interval '16 minutes'")
         .execute(bench.db.pool())

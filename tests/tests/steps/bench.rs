@@ -34,7 +34,15 @@ impl Bench {
     /// An organisation with the tools `pay` (compensable), `wipe` (irreversible), `look` (safe) and
     /// `put` (compensable and idempotent).
     pub(crate) async fn new() -> Self {
-        let db = TestDb::new().await;
+        Self::on(TestDb::new().await).await
+    }
+
+    /// The same on a server of its own, whose clock the test moves.
+    pub(crate) async fn with_clock() -> Self {
+        Self::on(TestDb::with_clock().await).await
+    }
+
+    async fn on(db: TestDb) -> Self {
         let org = Org::create(db.pool(), "acme").await;
         let url = db.url().to_owned().into();
         let options = StoreOptions::new(url, Some("undolog_app"), "steps");

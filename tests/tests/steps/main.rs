@@ -25,3 +25,4 @@ mod statements;
 mod walk_reads;
 #[path = "../walk/walker.rs"]
 mod walker;
+mod windows;

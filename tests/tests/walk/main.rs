@@ -5,6 +5,7 @@
 #[expect(dead_code, reason = "the bench serves two test programs")]
 mod bench;
 mod claims;
+mod clocks;
 mod drains;
 mod endings;
 mod fair;
@@ -18,6 +19,7 @@ mod process;
 mod queue;
 mod results;
 mod retries;
+mod services;
 mod suspects;
 mod sweeps;
 mod walker;

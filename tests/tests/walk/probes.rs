@@ -30,6 +30,8 @@ async fn unknown(bench: &Bench) -> Uuid {
         .await;
     let effect = bench.grant(1, "pay").await;
     bench.fail(effect, FailedEffect::Unknown).await.expect("it is unknown");
+    // Engines run.
+    bench.expire(Uuid::nil()).await;
     effect
 }
 
