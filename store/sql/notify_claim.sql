@@ -1,16 +1,17 @@
 -- Claims an organisation's next due notification for one try.
 -- Promise: one holder at a time; a bounded number on their way, so that a slow receiver is not
 -- flooded; the try is counted before it is made. Time: the database's clock.
--- Lock: the notification's row; those of others are skipped. Index: idx_undolog_notifications_due.
+-- Reads no more rows than are on their way, and one. Lock: the notification's row; those of others
+-- are skipped. Index: idx_undolog_notifications_due, idx_undolog_notifications_leased.
 WITH next AS (
   SELECT n.notification_id
   FROM undolog_notifications n
-  WHERE n.org_id = $1 AND n.state = 'pending' AND n.due_at <= clock_timestamp()
-    AND (n.lease_expires_at IS NULL OR n.lease_expires_at <= clock_timestamp() OR $4)
-    AND (SELECT count(*) FROM undolog_notifications b
+  WHERE n.org_id = $1 AND n.state = 'pending' AND n.due_at <= (SELECT clock_timestamp())
+    AND (n.lease_expires_at IS NULL OR n.lease_expires_at <= (SELECT clock_timestamp()) OR $4)
+    AND (SELECT count(*) FROM (SELECT FROM undolog_notifications b
       WHERE b.org_id = $1 AND b.state = 'pending'
-        AND b.lease_expires_at > clock_timestamp()) < $3
-  ORDER BY n.due_at, n.notification_id
+        AND b.lease_expires_at > (SELECT clock_timestamp()) LIMIT $3) AS held) < $3
+  ORDER BY n.due_at
   LIMIT 1 FOR UPDATE SKIP LOCKED
 )
 UPDATE undolog_notifications n SET

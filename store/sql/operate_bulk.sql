@@ -20,7 +20,7 @@ WITH matched AS (
     AND ($4::text IS NULL OR e.tool_name = $4)
     AND ($5::text IS NULL OR u.compensation_fn = $5)
     AND ($6::text IS NULL OR d.reason = $6)
-    AND d.created_at <= clock_timestamp() - $7 * interval '1 second'
+    AND d.created_at <= (SELECT clock_timestamp()) - $7 * interval '1 second'
     AND d.created_at <= $11
     AND ($8 OR s.settled_at IS NULL)
   -- Cut from the top, so that a call that takes a part of a session takes its upper part.

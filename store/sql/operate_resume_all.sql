@@ -9,8 +9,8 @@ WITH ended AS (
   DELETE FROM undolog_pause_all RETURNING paused_at, paused_by, reason
 ), waiting AS (
   SELECT rollback_id, org_id FROM undolog_rollbacks
-  WHERE state = 'walking' AND due_at > clock_timestamp() AND EXISTS (SELECT FROM ended)
-    AND (lease_expires_at IS NULL OR lease_expires_at <= clock_timestamp())
+  WHERE state = 'walking' AND due_at > (SELECT clock_timestamp()) AND EXISTS (SELECT FROM ended)
+    AND (lease_expires_at IS NULL OR lease_expires_at <= (SELECT clock_timestamp()))
   ORDER BY rollback_id
   FOR NO KEY UPDATE SKIP LOCKED
 ), ranked AS (

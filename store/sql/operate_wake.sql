@@ -6,8 +6,8 @@
 -- Lock: the rollbacks' rows, in id order. Index: idx_undolog_rollbacks_due.
 WITH waiting AS (
   SELECT rollback_id FROM undolog_rollbacks
-  WHERE org_id = $1 AND state = 'walking' AND due_at > clock_timestamp()
-    AND (lease_expires_at IS NULL OR lease_expires_at <= clock_timestamp())
+  WHERE org_id = $1 AND state = 'walking' AND due_at > (SELECT clock_timestamp())
+    AND (lease_expires_at IS NULL OR lease_expires_at <= (SELECT clock_timestamp()))
   ORDER BY rollback_id
   FOR NO KEY UPDATE SKIP LOCKED
 ), spread AS (

@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+#[path = "tidy/clock.rs"]
+mod clock;
 #[path = "tidy/migrations.rs"]
 mod migrations;
 

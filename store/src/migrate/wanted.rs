@@ -67,11 +67,52 @@ const SINCE_0013: &[Index] = &[
 
 // 0014 --------------------------------------------------------------------------------------------
 const SINCE_0014: &[Index] = &[
-    // Sessions by state, the newest first; the one on started_at alone holds all organisations.
+    // Sessions, the newest first, state by state: of an organisation, of a principal, of a run. The
+    // documented index on started_at holds those of all organisations.
     index(
         "idx_undolog_sessions_listed",
         "undolog_sessions",
-        "(org_id, state, started_at DESC, session_id DESC)",
+        "(org_id, state, started_at DESC, session_id DESC) WHERE settled_at IS NULL",
+    ),
+    index(
+        "idx_undolog_sessions_own",
+        "undolog_sessions",
+        "(org_id, principal, state, started_at DESC, session_id DESC) WHERE settled_at IS NULL",
+    ),
+    index(
+        "idx_undolog_sessions_of_run",
+        "undolog_sessions",
+        "(org_id, external_run_id, state, started_at DESC, session_id DESC)
+         WHERE external_run_id IS NOT NULL AND settled_at IS NULL",
+    ),
+    // Due rollbacks of one organisation, past the backlog of another.
+    index(
+        "idx_undolog_rollbacks_due_of_org",
+        "undolog_rollbacks",
+        "(org_id, due_at) WHERE state IN ('draining', 'walking')",
+    ),
+    // Dead letters that are closed; the open ones have an index already.
+    index(
+        "idx_undolog_dead_letters_closed",
+        "undolog_dead_letters",
+        "(org_id, created_at DESC, dead_letter_id DESC) WHERE closed_at IS NOT NULL",
+    ),
+    // Notifications: those on their way, and those that are over.
+    index(
+        "idx_undolog_notifications_leased",
+        "undolog_notifications",
+        "(org_id, lease_expires_at) WHERE state = 'pending' AND lease_expires_at IS NOT NULL",
+    ),
+    index(
+        "idx_undolog_notifications_finished",
+        "undolog_notifications",
+        "(org_id, finished_at) WHERE state <> 'pending'",
+    ),
+    // Tickets that are over.
+    index(
+        "idx_undolog_jobs_over",
+        "apalis.jobs",
+        "(done_at) WHERE status IN ('Done', 'Killed', 'Failed')",
     ),
 ];
 
@@ -87,7 +128,10 @@ pub(crate) fn indexes() -> impl Iterator<Item = &'static Index> {
 
 /// Indexes that no statement needs any more; they are dropped once all of the above are built.
 /// None of the documented ones may stand here.
-pub(crate) const RETIRED: &[&str] = &[];
+pub(crate) const RETIRED: &[&str] = &[
+    // Since 0014 by organisation: idx_undolog_notifications_finished.
+    "idx_undolog_notifications_old",
+];
 
 #[cfg(test)]
 mod tests {

@@ -154,12 +154,9 @@ async fn enqueue(tx: &mut Tenant, after_ms: i64) -> Result<(), StepError> {
 /// # Errors
 /// The database could not be reached.
 pub(crate) async fn due_orgs(store: &Store) -> Result<Vec<Uuid>, StepError> {
-    Ok(sqlx::query_scalar(
-        "SELECT DISTINCT org_id FROM undolog_due WHERE kind = 'notification' \
-         AND due_at <= clock_timestamp() AND (lease IS NULL OR lease <= clock_timestamp())",
-    )
-    .fetch_all(store.pool())
-    .await?)
+    Ok(sqlx::query_scalar(include_str!("../../sql/notify_due_orgs.sql"))
+        .fetch_all(store.pool())
+        .await?)
 }
 
 /// Organisations with notifications that were finished a week ago.
@@ -167,12 +164,9 @@ pub(crate) async fn due_orgs(store: &Store) -> Result<Vec<Uuid>, StepError> {
 /// # Errors
 /// The database could not be reached.
 pub(crate) async fn old_orgs(store: &Store) -> Result<Vec<Uuid>, StepError> {
-    Ok(sqlx::query_scalar(
-        "SELECT DISTINCT org_id FROM undolog_due WHERE kind = 'notification_old' \
-         AND due_at <= clock_timestamp() - interval '7 days'",
-    )
-    .fetch_all(store.pool())
-    .await?)
+    Ok(sqlx::query_scalar(include_str!("../../sql/notify_old_orgs.sql"))
+        .fetch_all(store.pool())
+        .await?)
 }
 
 /// Deletes an organisation's old notifications, a bounded number.

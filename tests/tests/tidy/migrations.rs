@@ -1,7 +1,8 @@
 //! Migrations from 0009 on are safe on a database that is in use. A migration is one transaction
-//! and the strongest lock that one of its statements takes stands until its end: so none may read or
-//! rewrite a table that can be large, and none may take away what the release before still needs.
-//! Indexes and the check of old rows are left to `undolog migrate` (`store/src/migrate/wanted.rs`).
+//! and the strongest lock that one of its statements takes stands until its end: so none may read
+//! or rewrite a table that can be large, and none may take away what the release before still
+//! needs. Indexes and the check of old rows are left to `undolog migrate`
+//! (`store/src/migrate/wanted.rs`).
 
 use std::collections::BTreeSet;
 
