@@ -145,6 +145,21 @@ impl Watch {
         Ok(decided)
     }
 
+    /// Whether events of the organisation were decided and are held back, because a transaction of
+    /// the database cluster that began before them is still open. A session's events never are.
+    pub async fn is_held_back(&self, store: &Store) -> Result<bool, StepError> {
+        if matches!(self.at, At::Session { .. }) {
+            return Ok(false);
+        }
+        let mut tx = Tenant::begin(store, self.org_id).await?;
+        let held = sqlx::query_scalar(include_str!("../sql/watch_held.sql"))
+            .bind(self.org_id)
+            .fetch_one(tx.conn())
+            .await?;
+        tx.commit().await?;
+        Ok(held)
+    }
+
     /// The next events, at most a page of them; none: everything that may be shown was read.
     pub async fn next(&mut self, store: &Store) -> Result<Vec<WatchedEvent>, StepError> {
         let mut tx = Tenant::begin(store, self.org_id).await?;

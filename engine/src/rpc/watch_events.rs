@@ -13,6 +13,7 @@ use tokio::{
     time::Instant,
 };
 use tonic::Status;
+use undolog_core::reason::{Reason, Refusal};
 use undolog_proto::v1;
 use undolog_store::{
     Store,
@@ -33,6 +34,10 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 const LOOK_PAUSE: Duration = Duration::from_millis(20);
 /// How long the reading of a history waits for transactions that had begun before it.
 const UNDECIDED_FOR: Duration = Duration::from_secs(10);
+/// How often a follower that hears nothing asks whether something is held back from it.
+const HELD_LOOK_EVERY: Duration = Duration::from_secs(5);
+/// How long events may be held back from a follower before it is told.
+const HELD_FOR: Duration = Duration::from_secs(60);
 /// Events on their way to one follower.
 const BUFFERED: usize = 64;
 
@@ -84,12 +89,11 @@ struct Follower {
 impl Follower {
     async fn read(self, follow: bool) {
         let Self { engine, mut watch, sender, bell } = self;
-        let began = Instant::now();
+        let mut held = Held::default();
         loop {
             // What rings from here on is not in what is read next, or is read twice as nothing.
             let rung = bell.rung();
-            let is_whole = !follow
-                && (began.elapsed() > UNDECIDED_FOR || is_decided(&watch, &engine.store).await);
+            let is_whole = !follow && is_decided(&watch, &engine.store).await;
             let events = match next(&mut watch, &engine.store).await {
                 Ok(events) => events,
                 Err(status) => {
@@ -107,6 +111,11 @@ impl Follower {
             if is_all && is_whole {
                 return;
             }
+            if is_all && let Some(status) = held.check(&watch, &engine.store, follow).await {
+                // The follower may be gone; then nobody is left to hear it.
+                let _ = sender.send(Err(status)).await;
+                return;
+            }
             if is_all {
                 tokio::select! {
                     () = sender.closed() => return,
@@ -117,6 +126,52 @@ impl Follower {
             }
         }
     }
+}
+
+/// What is held back from a follower, and since when. An organisation's events are shown once every
+/// transaction that began before them has ended, anywhere in the database cluster: one that stays
+/// open holds all later events back.
+#[derive(Default)]
+struct Held {
+    began: Option<Instant>,
+    looked: Option<Instant>,
+    since: Option<Instant>,
+}
+
+impl Held {
+    /// Looks from time to time; a status: the follower has to be told that it does not hear all.
+    async fn check(&mut self, watch: &Watch, store: &Store, follow: bool) -> Option<Status> {
+        let now = Instant::now();
+        let began = *self.began.get_or_insert(now);
+        if !follow {
+            let waited = now.duration_since(began);
+            return (waited > UNDECIDED_FOR).then(|| not_whole(waited));
+        }
+        if self.looked.is_some_and(|at| now.duration_since(at) < HELD_LOOK_EVERY) {
+            return None;
+        }
+        self.looked = Some(now);
+        // An error here shows itself at the reading that follows.
+        let is_held = watch.is_held_back(store).await.unwrap_or(false);
+        self.since = is_held.then(|| self.since.unwrap_or(now));
+        let age = self.since.map_or(Duration::ZERO, |since| now.duration_since(since));
+        metrics::gauge!("undolog_events_held_back_seconds").set(age.as_secs_f64());
+        (age > HELD_FOR).then(|| not_whole(age))
+    }
+}
+
+/// What a follower hears instead of an end that would look whole. It can go on after its last
+/// event.
+fn not_whole(age: Duration) -> Status {
+    let seconds = age.as_secs();
+    tracing::warn!(held_seconds = seconds, "a transaction that stays open holds events back");
+    let message = format!(
+        "these are not all events: for {seconds} s a transaction that is open in the database \
+         cluster has held later ones back; go on after the last cursor"
+    );
+    status::of_refusal(
+        &Refusal::because(Reason::Unavailable, message).with("held_seconds", seconds),
+    )
 }
 
 /// An error here shows itself at the reading that follows.

@@ -1,12 +1,20 @@
 //! Events as they are followed: in order, resumable, none skipped, and only one's own.
 
-use std::time::Duration;
+use std::{net::SocketAddr, time::Duration};
 
+use secrecy::SecretString;
 use serde_json::json;
+use sqlx::{Connection as _, PgConnection};
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 use tonic::Streaming;
+use undolog_engine::EngineOptions;
 use undolog_proto::v1::{self, Event};
-use undolog_tests::world::Client;
+use undolog_store::StoreOptions;
+use undolog_tests::{
+    pg::PrivateCluster,
+    world::{Client, Org},
+};
 use uuid::Uuid;
 
 use super::bench::{Bench, call, commit, grant, reason};
@@ -132,4 +140,43 @@ async fn the_whole_history_of_an_organisation_pages_through_once() {
     let request = v1::WatchEventsRequest { cursor: middle, ..Default::default() };
     let rest = all(watch(&admin, request).await).await;
     assert_eq!(rest.len(), numbers.len() - numbers.len() / 2 - 1);
+}
+
+/// An engine on a server of the test's own, since what this test holds open holds up every stream.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_history_that_another_database_holds_back_is_not_told_as_whole() {
+    let server = PrivateCluster::start().await;
+    let org = Org::create(server.pool(), "acme").await;
+    let url = SecretString::from(server.url());
+    let mut options =
+        EngineOptions::new(StoreOptions::new(url, Some("undolog_app"), "engine under test"));
+    options.listen = SocketAddr::from(([127, 0, 0, 1], 0));
+    options.http_listen = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
+    let shutdown = CancellationToken::new();
+    let running = undolog_engine::serve(options, shutdown.clone()).await.expect("serve");
+    let url = format!("http://{}", running.grpc_addr());
+    let key = org.key(server.pool(), "admin", "root").await;
+    let admin = Client::new(&url, Some(&key));
+
+    // Something else in the cluster: another database, whose rows nobody of ours ever reads.
+    let elsewhere = server.url().replace("/undolog", "/postgres");
+    assert_ne!(elsewhere, server.url());
+    let mut other = PgConnection::connect(&elsewhere).await.expect("connect");
+    sqlx::raw_sql("BEGIN; SELECT pg_current_xact_id()").execute(&mut other).await.expect("begin");
+    admin.sessions().begin(v1::BeginRequest::default()).await.expect("a session");
+
+    let mut stream = watch(&admin, v1::WatchEventsRequest::default()).await;
+    let end = loop {
+        match timeout(Duration::from_secs(60), stream.message()).await.expect("an end in time") {
+            Ok(Some(_)) => {}
+            Ok(None) => panic!("the history ended as if it were whole"),
+            Err(status) => break status,
+        }
+    };
+    assert_eq!(end.code(), tonic::Code::Unavailable, "{end:?}");
+    assert!(end.message().contains("these are not all events"), "{end:?}");
+    sqlx::raw_sql("ROLLBACK").execute(&mut other).await.expect("rollback");
+    let events = all(watch(&admin, v1::WatchEventsRequest::default()).await).await;
+    assert!(!events.is_empty());
+    shutdown.cancel();
 }
