@@ -1,6 +1,6 @@
 //! Rollback: the whole session, back to a savepoint, or back to a step; or only what it would do.
 
-use std::str::FromStr as _;
+use std::{collections::HashMap, str::FromStr as _};
 
 use serde::{Deserialize, Serialize};
 use sqlx::FromRow;
@@ -192,7 +192,7 @@ impl Step for Rollback {
             next_step_index: next_step_index(&items)
                 .max(u32::try_from(session.row.max_step + 1).unwrap_or(1)),
             plan: Vec::new(),
-            residue: shown(&planned.residue, &rows, 0),
+            residue: shown(&planned.residue, &by_item(&rows), 0),
             voided_approvals: Vec::new(),
             truncated: planned.residue.len() > SHOWN_MAX,
             next_token: String::new(),
@@ -304,8 +304,9 @@ impl Rollback {
         reply: &mut RollbackReply,
     ) -> Result<(), StepError> {
         let from = self.begins(session)?;
+        let rows = by_item(rows);
         let mut page = Room::default();
-        for mut item in shown(&planned.walk, rows, from.plan) {
+        for mut item in shown(&planned.walk, &rows, from.plan) {
             if let Some(undo_id) = item.undo_id {
                 item.preview = walk::preview(tx, session, undo_id).await?;
             }
@@ -316,11 +317,11 @@ impl Rollback {
             }
             reply.plan.push(item);
         }
-        reply.residue = shown(&planned.residue, rows, from.residue);
+        reply.residue = shown(&planned.residue, &rows, from.residue);
         let voided: Vec<Uuid> = planned
             .voided
             .iter()
-            .filter_map(|item| find(rows, item))
+            .filter_map(|item| rows.get(&key(item)))
             .filter_map(|row| row.approval_request_id)
             .collect();
         reply.voided_approvals =
@@ -387,13 +388,20 @@ fn item(row: &ItemRow) -> Result<Item, StepError> {
     })
 }
 
-fn find<'a>(rows: &'a [ItemRow], item: &Item) -> Option<&'a ItemRow> {
-    rows.iter().find(|row| row.effect_id == item.effect_id && row.undo_id == item.undo_id)
+/// The rows of a session by what they are about: a plan looks up each of thousands of items.
+type ByItem<'a> = HashMap<(Uuid, Option<Uuid>), &'a ItemRow>;
+
+fn by_item(rows: &[ItemRow]) -> ByItem<'_> {
+    rows.iter().map(|row| ((row.effect_id, row.undo_id), row)).collect()
 }
 
-fn shown(items: &[Item], rows: &[ItemRow], from: usize) -> Vec<PlannedItem> {
+fn key(item: &Item) -> (Uuid, Option<Uuid>) {
+    (item.effect_id, item.undo_id)
+}
+
+fn shown(items: &[Item], rows: &ByItem<'_>, from: usize) -> Vec<PlannedItem> {
     let page = items.iter().skip(from).take(SHOWN_MAX);
-    page.filter_map(|item| Some((item, find(rows, item)?)))
+    page.filter_map(|item| Some((item, rows.get(&key(item))?)))
         .map(|(item, row)| PlannedItem {
             effect_id: item.effect_id,
             undo_id: item.undo_id,
