@@ -57,8 +57,8 @@ pub(super) async fn migrate(
     Ok(())
 }
 
-/// What the library's schema has to be changed in, with how it is seen that it is not: each time that
-/// a database is migrated, since the library's own migrations can undo it.
+/// What the library's schema has to be changed in, with how it is seen that it is not: each time
+/// that a database is migrated, since the library's own migrations can undo it.
 const FITTINGS: &[(&str, &str)] = &[
     // Notifies at every insert, with a payload that nobody listens to, and transactions that notify
     // commit one after the other. `undolog_enqueue` says by itself what is due.
@@ -86,8 +86,8 @@ const FITTINGS: &[(&str, &str)] = &[
 /// How often a statement is tried that met a busy table.
 const TRIES_MAX: u32 = 30;
 
-/// Changes what has to be changed. In a schema of somebody else's that takes rights over its tables;
-/// without them all works as long as nobody publishes the tables, and it is said.
+/// Changes what has to be changed. In a schema of somebody else's that takes rights over its
+/// tables; without them all works as long as nobody publishes the tables, and it is said.
 async fn fit(conn: &mut PgConnection) -> Result<(), MigrateError> {
     for (is_missing, statement) in FITTINGS {
         let is_missing: bool = sqlx::query_scalar(is_missing).fetch_one(&mut *conn).await?;

@@ -34,9 +34,9 @@ pub(super) async fn drain(
     Ok(None)
 }
 
-/// The pause before the next look at a drain that waits for something without a known time, such as a
-/// service of ours that is away: a tenth of the time that it has waited, within bounds. Whatever ends
-/// a call makes its rollback due by itself.
+/// The pause before the next look at a drain that waits for something without a known time, such
+/// as a service of ours that is away: a tenth of the time that it has waited, within bounds.
+/// Whatever ends a call makes its rollback due by itself.
 fn look_again(rollback: &RollbackRow, t: DateTime<Utc>) -> Duration {
     let waited = t - rollback.created_at;
     (waited / 10).clamp(Duration::milliseconds(500), Duration::seconds(5))

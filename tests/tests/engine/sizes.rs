@@ -321,7 +321,8 @@ fn worst(large: usize, text: usize) -> String {
            SELECT org_id, 'f' || n, now(), 'olga', repeat('p', {text}) \
            FROM undolog_orgs, generate_series(1, 200) n; \
          INSERT INTO undolog_route_breakers (org_id, compensation_fn, host, state, \
-           window_started_at) SELECT org_id, 'f', 'h' || n, 'closed', now() FROM undolog_orgs, generate_series(1, 1200) n"
+           window_started_at) SELECT org_id, 'f', 'h' || n, 'closed', now() \
+           FROM undolog_orgs, generate_series(1, 1200) n"
     )
 }
 

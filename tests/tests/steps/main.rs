@@ -22,6 +22,7 @@ mod rollbacks;
 mod scope;
 mod sessions;
 mod statements;
+mod volume;
 mod walk_reads;
 #[path = "../walk/walker.rs"]
 mod walker;

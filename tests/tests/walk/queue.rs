@@ -135,7 +135,8 @@ async fn every_table_says_which_row_it_changes() {
     let bench = bench().await;
     let without: Vec<String> = sqlx::query_scalar(
         "SELECT c.oid::regclass::text FROM pg_class c \
-         JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.relkind IN ('r', 'p') AND n.nspname IN ('public', 'apalis') \
+         JOIN pg_namespace n ON n.oid = c.relnamespace \
+         WHERE c.relkind IN ('r', 'p') AND n.nspname IN ('public', 'apalis') \
          AND c.relreplident = 'd' \
          AND NOT EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary)",
     )
