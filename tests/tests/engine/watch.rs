@@ -8,9 +8,13 @@ use sqlx::{Connection as _, PgConnection};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tonic::Streaming;
+use undolog_core::role::Role;
 use undolog_engine::EngineOptions;
 use undolog_proto::v1::{self, Event};
-use undolog_store::StoreOptions;
+use undolog_store::{
+    Caller, Store, StoreOptions,
+    watch::{Watch, WatchRequest},
+};
 use undolog_tests::{
     pg::PrivateCluster,
     world::{Client, Org},
@@ -165,6 +169,19 @@ async fn a_history_that_another_database_holds_back_is_not_told_as_whole() {
     sqlx::raw_sql("BEGIN; SELECT pg_current_xact_id()").execute(&mut other).await.expect("begin");
     admin.sessions().begin(v1::BeginRequest::default()).await.expect("a session");
 
+    // What a follower would be told of after a minute.
+    let url = SecretString::from(server.url());
+    let store = Store::connect(&StoreOptions::new(url, Some("undolog_app"), "a follower")).await;
+    let store = store.expect("connect");
+    let caller = Caller {
+        org_id: org.id,
+        principal: "root".to_owned(),
+        role: Role::Admin,
+        via_proxy: false,
+    };
+    let follower = Watch::open(&store, &caller, &WatchRequest::default()).await.expect("open");
+    assert!(follower.is_held_back(&store).await.expect("a look"));
+
     let mut stream = watch(&admin, v1::WatchEventsRequest::default()).await;
     let end = loop {
         match timeout(Duration::from_secs(60), stream.message()).await.expect("an end in time") {
@@ -176,6 +193,13 @@ async fn a_history_that_another_database_holds_back_is_not_told_as_whole() {
     assert_eq!(end.code(), tonic::Code::Unavailable, "{end:?}");
     assert!(end.message().contains("these are not all events"), "{end:?}");
     sqlx::raw_sql("ROLLBACK").execute(&mut other).await.expect("rollback");
+    // A tick of the engine may be open just now.
+    let shown = async {
+        while follower.is_held_back(&store).await.expect("a look") {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(Duration::from_secs(30), shown).await.expect("nothing is held back any more");
     let events = all(watch(&admin, v1::WatchEventsRequest::default()).await).await;
     assert!(!events.is_empty());
     shutdown.cancel();
