@@ -11,8 +11,8 @@ use crate::handler::Shared;
 
 /// Sessions whose snapshots are written at the same time.
 const WRITERS: usize = 2;
-/// Sessions that wait for a writer. A snapshot is a cache: what is not written now is taken along by
-/// the next fifty commits.
+/// Sessions that wait for a writer. A snapshot is a cache: what is not written now is taken along
+/// by the next fifty commits.
 const WAITING_MAX: usize = 1_000;
 
 /// The writers of a process.

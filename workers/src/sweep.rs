@@ -10,8 +10,8 @@ use undolog_store::sweeps::{self, Schedule};
 
 use crate::{handler::Shared, probe};
 
-/// The kinds of sweeps that this process runs now. Each kind runs once at a time, and has a handler:
-/// one that hangs keeps its own next run waiting and nothing else.
+/// The kinds of sweeps that this process runs now. Each kind runs once at a time, and has a
+/// handler: one that hangs keeps its own next run waiting and nothing else.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Kinds(Arc<Mutex<HashSet<Schedule>>>);
 

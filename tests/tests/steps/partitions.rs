@@ -34,6 +34,7 @@ const ALL_MONTHS: &[(&str, &str)] = &[
     ("sweep_grants", "finds live grants of an organisation, from partial indexes"),
     ("sweep_sessions", "the months come from each session"),
     ("upstream_approved", "the months come from each session; a page, found by keys"),
+    ("watch_held", "asks for one event of an organisation, whatever its session's month"),
     ("watch_org", "follows the events of an organisation, whatever their session's month"),
 ];
 

@@ -320,6 +320,8 @@ const ONE_SESSION: &[Case] = &[
 
 const SWEEPS: &[Case] = &[
     case("reaper_due.sql", "the oldest thousand", WORKER, "1000", 1_200, 2_500),
+    case("sweep_approvals.sql", "none is due", WORKER, "@org, 1000", 50, 400),
+    case("sweep_lapses.sql", "none is due", WORKER, "@org, 1000", 50, 400),
     case(
         "walk_due_of_others.sql",
         "beside the backlog of a large one",
