@@ -138,6 +138,7 @@ fn as_json(row: &ProjectRow) -> Value {
         "name": row.name,
         "description": row.description,
         "created_at": row.created_at.to_rfc3339(),
+        "updated_at": row.updated_at.to_rfc3339(),
         "approval_timeout_seconds": row.approval_timeout_seconds,
         "auto_approve_on_timeout": row.auto_approve_on_timeout,
         "approval_quorum": row.approval_quorum,

@@ -48,9 +48,6 @@ fn the_owner_makes_organisations_projects_and_keys() {
         "acme"
     );
 
-    verb(&["projects", "create", "--org", "acme", "billing"]).ok();
-    assert_eq!(verb(&["projects", "list", "--org", "acme"]).ok().json()[0]["name"], "billing");
-
     policies(&verb);
 
     let make = ["keys", "create", "--org", "acme", "--role", "agent", "--principal", "bot"];
@@ -75,12 +72,17 @@ fn the_owner_makes_organisations_projects_and_keys() {
     cluster.stop().expect("stop");
 }
 
-/// The policies of approvals and notifications.
+/// A project, and the policies of approvals and notifications.
 fn policies(verb: &dyn Fn(&[&str]) -> Said) {
+    let project = verb(&["projects", "create", "--org", "acme", "billing"]).ok().json();
+    assert_eq!(project["updated_at"], project["created_at"]);
+    assert_eq!(verb(&["projects", "list", "--org", "acme"]).ok().json()[0]["name"], "billing");
     let set = ["projects", "set", "--org", "acme", "billing", "--approval-quorum", "2"];
     assert_eq!(verb(&set).ok().json()["approval_quorum"], 2);
     let back = ["projects", "set", "--org", "acme", "billing", "--approval-quorum", "default"];
     assert!(verb(&back).ok().json()["approval_quorum"].is_null());
+    let moved = verb(&["projects", "list", "--org", "acme"]).ok().json();
+    assert_ne!(moved[0]["updated_at"], moved[0]["created_at"], "it was changed: {moved}");
     let bad = ["projects", "set", "--org", "acme", "billing", "--approval-quorum", "0"];
     assert!(verb(&bad).stderr.contains("INVALID_ARGUMENT"));
     let none = ["projects", "set", "--org", "acme", "no-such"];

@@ -17,6 +17,7 @@ pub struct ProjectRow {
     pub name: String,
     pub description: Option<String>,
     pub created_at: DateTime<Utc>,
+    pub updated_at: DateTime<Utc>,
     /// `None` here and below: the organisation's.
     pub approval_timeout_seconds: Option<i32>,
     pub auto_approve_on_timeout: Option<bool>,
@@ -33,7 +34,7 @@ pub struct ProjectChange {
     pub approval_quorum: Option<Option<i32>>,
 }
 
-const COLUMNS: &str = "project_id, org_id, name, description, created_at, \
+const COLUMNS: &str = "project_id, org_id, name, description, created_at, updated_at, \
     approval_timeout_seconds, auto_approve_on_timeout, approval_quorum";
 
 const VIOLATIONS: [(&str, Reason, &str); 1] = [(
