@@ -106,6 +106,7 @@ fn effect_of_a_compensable_call() {
         compensating compensated compensated
         compensating compensation_failed compensation_failed
         compensation_failed compensation_retried compensating
+        compensated compensation_reopened compensating
         compensating|compensation_failed late_success compensated
         compensating|compensation_failed resolved_compensated compensated
         compensating|compensated|compensation_failed late_result =

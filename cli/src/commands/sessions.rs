@@ -5,8 +5,8 @@ use clap::{Args, Subcommand, ValueEnum};
 use serde_json::json;
 use undolog_proto::v1::{
     Effect, GetSessionRequest, GetSessionResponse, ListEffectsRequest, ListSessionsRequest,
-    RollbackRequest, SetBrakeRequest, SettleSessionRequest, WatchEventsRequest,
-    rollback_request::Scope,
+    ResolveEffectRequest, RollbackRequest, SetBrakeRequest, SettleSessionRequest,
+    WatchEventsRequest, rollback_request::Scope,
 };
 
 use super::{queue, sessions_watch, value};
@@ -57,6 +57,16 @@ pub enum SessionsVerb {
     Rollback(RollbackArgs),
     /// Read the events of a session.
     Events(EventsArgs),
+    /// Have a call undone once more whose compensation succeeded and has not undone it.
+    Reopen {
+        /// The session's id.
+        session_id: String,
+        /// The effect's id.
+        effect_id: String,
+        /// How it is known, for the journal.
+        #[arg(long, value_name = "TEXT")]
+        note: String,
+    },
     /// Let a halted session leave the lists; it stays halted.
     Settle {
         /// The session's id.
@@ -164,6 +174,9 @@ pub async fn run(args: SessionsArgs, out: &Out) -> Result<(), CliError> {
         SessionsVerb::Value(value_args) => value::run(&api, value_args, out).await,
         SessionsVerb::Rollback(rollback_args) => rollback(&api, rollback_args, out).await,
         SessionsVerb::Events(events_args) => events(&api, events_args, out).await,
+        SessionsVerb::Reopen { session_id, effect_id, note } => {
+            reopen(&api, session_id, effect_id, note, out).await
+        }
         SessionsVerb::Settle { session_id, note } => settle(&api, session_id, note, out).await,
         SessionsVerb::Brake { order, yes } => brake(&api, order, yes, out).await,
     }
@@ -373,6 +386,33 @@ async fn events(api: &Api, args: EventsArgs, out: &Out) -> Result<(), CliError> 
         return Ok(());
     }
     out.table(&EventView::HEADERS, history)
+}
+
+async fn reopen(
+    api: &Api,
+    session_id: String,
+    effect_id: String,
+    note: String,
+    out: &Out,
+) -> Result<(), CliError> {
+    let request = ResolveEffectRequest {
+        org_id: api.org(),
+        session_id,
+        effect_id: effect_id.clone(),
+        r#as: "not_undone".to_owned(),
+        result: Vec::new(),
+        note,
+    };
+    let answer = api.operator().resolve_effect(api.request(request)).await?.into_inner();
+    if out.is_json() {
+        return out.json(&json!({
+            "effect_id": effect_id,
+            "effect_state": answer.effect_state,
+            "session_state": answer.session_state,
+        }));
+    }
+    let state = answer.effect_state;
+    out.line(format!("it is undone once more, under a new key; the call is {state}"))
 }
 
 async fn settle(api: &Api, session_id: String, note: String, out: &Out) -> Result<(), CliError> {

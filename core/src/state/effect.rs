@@ -96,6 +96,8 @@ named_enum! {
         CompensationFailed => "compensation_failed",
         /// An operator or a late result put its compensation to work again.
         CompensationRetried => "compensation_retried",
+        /// An operator found that its compensation had not undone it.
+        CompensationReopened => "compensation_reopened",
         /// A compensation call that had been given up turned out to have succeeded.
         LateSuccess => "late_success",
         /// An operator settled its compensation by hand.
@@ -164,6 +166,7 @@ pub fn transition(
         (E::Compensated, S::Compensating) if compensable => Some(S::Compensated),
         (E::CompensationFailed, S::Compensating) if compensable => Some(S::CompensationFailed),
         (E::CompensationRetried, S::CompensationFailed) if compensable => Some(S::Compensating),
+        (E::CompensationReopened, S::Compensated) if compensable => Some(S::Compensating),
         (E::LateSuccess, S::Compensating | S::CompensationFailed) if compensable => {
             Some(S::Compensated)
         }

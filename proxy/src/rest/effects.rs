@@ -180,7 +180,7 @@ pub(super) struct ResolveBody {
     /// The session (uuid); else `X-UndoLog-Session-Id` names it.
     #[schema(format = Uuid)]
     session_id: Option<String>,
-    /// `committed`, `not_applied` or `undone`.
+    /// `committed`, `not_applied` or `undone`; of a call that counts as undone, `not_undone`.
     #[serde(rename = "as")]
     outcome: String,
     /// The output, for `committed`.
@@ -190,7 +190,7 @@ pub(super) struct ResolveBody {
     note: String,
 }
 
-/// Settles an effect of which nobody knows whether it happened.
+/// Settles an effect of which nobody knows whether it happened, or has one undone anew.
 #[utoipa::path(post, path = "/effects/{id}/resolve", tag = "operators", request_body = ResolveBody,
     params(("id" = String, Path, format = Uuid, description = "The effect")),
     responses((status = 200, body = ResolveEffectResponse), Errors))]

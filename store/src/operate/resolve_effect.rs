@@ -22,6 +22,7 @@ use crate::{
         evidence::{self, Evidence},
         late,
     },
+    rollback,
     session::LockedSession,
     step::{Caller, Step},
     tenant::Tenant,
@@ -40,6 +41,8 @@ pub enum Resolution {
     NotApplied,
     /// It may have happened, and was undone by hand; only for a compensable call.
     Undone,
+    /// Its compensation succeeded, and has not undone it: it is called once more, under a new key.
+    NotUndone,
 }
 
 /// Settles an unknown outcome.
@@ -79,8 +82,13 @@ impl Step for ResolveEffect {
         require_text("note", &self.note)?;
         let mut session = LockedSession::require(tx, self.session_id, &self.caller).await?;
         let mut effect = effects::require(tx, &session, self.effect_id).await?;
-        self.give_up_grant(tx, &mut session, &mut effect).await?;
-        refuse_known(&session, &effect)?;
+        match self.resolve {
+            Resolution::NotUndone => refuse_not_compensated(&effect)?,
+            _ => {
+                self.give_up_grant(tx, &mut session, &mut effect).await?;
+                refuse_known(&session, &effect)?;
+            }
+        }
         match &self.resolve {
             Resolution::Committed { output } => {
                 let output = checked_output(output)?;
@@ -90,6 +98,7 @@ impl Step for ResolveEffect {
                 did_not_happen(tx, &mut session, &mut effect, self.said()).await?;
             }
             Resolution::Undone => self.undone(tx, &mut session, &mut effect).await?,
+            Resolution::NotUndone => self.reopen(tx, &mut session, &mut effect).await?,
         }
         let resolved =
             EffectResolved { effect_state: effect.state()?, session_state: session.state() };
@@ -117,6 +126,21 @@ fn refuse_known(session: &LockedSession, effect: &EffectRow) -> Result<(), StepE
         .with("effect_id", effect.effect_id)
         .with("effect_state", &effect.state)
         .with("operator_said", effect.operator_said.as_deref().unwrap_or_default())
+        .into())
+}
+
+/// Only what counts as undone can turn out not to be.
+fn refuse_not_compensated(effect: &EffectRow) -> Result<(), StepError> {
+    if effect.state()? == EffectState::Compensated || !crate::guard!("operate.reopen") {
+        return Ok(());
+    }
+    let why = format!(
+        "the call is {}: only one that counts as compensated is undone anew, {}",
+        effect.state, "any other is settled by its dead letter or by its outcome"
+    );
+    Err(Refusal::because(Reason::InvalidArgument, why)
+        .with("effect_id", effect.effect_id)
+        .with("effect_state", &effect.state)
         .into())
 }
 
@@ -225,6 +249,30 @@ impl ResolveEffect {
             effects::save(tx, effect).await?;
         }
         Ok(())
+    }
+
+    /// Its compensation answered that it was undone, and it was not.
+    async fn reopen(
+        &self,
+        tx: &mut Tenant,
+        session: &mut LockedSession,
+        effect: &mut EffectRow,
+    ) -> Result<(), StepError> {
+        let actor = self.caller.principal.as_str();
+        let entry = undo::of_attempt(tx, effect.effect_id, effect.attempt).await?;
+        let entry = entry.ok_or_else(|| {
+            StepError::Corrupt(format!("effect {}: no entry to reopen", effect.effect_id))
+        })?;
+        let mut again = entry.again_on_top(session, Uuid::now_v7());
+        // The round says that a human wants it called, whatever is known of the call.
+        again.round = entry.round + 1;
+        undo::insert(tx, session, &again, actor).await?;
+        undo::save(tx, &again).await?;
+        let detail = json!({"note": self.note, "undo_id": again.undo_id});
+        effect.apply(session, EffectEvent::CompensationReopened, actor, detail)?;
+        effects::save(tx, effect).await?;
+        close_letters(tx, session, effect, Some(&entry), "reopened", self.said()).await?;
+        rollback::for_entry(tx, session, again.stack_position, actor).await
     }
 
     /// A human has undone whatever it was.

@@ -1,4 +1,4 @@
-//! ResolveEffect: an operator says whether an unknown call happened.
+//! ResolveEffect: an operator says whether an unknown call happened, or that an undo did not.
 
 use std::sync::Arc;
 
@@ -40,7 +40,8 @@ fn resolution(named: &str, output: Vec<u8>) -> Result<Resolution, Status> {
         "committed" => return Ok(Resolution::Committed { output }),
         "not_applied" => Resolution::NotApplied,
         "undone" => Resolution::Undone,
-        _ => return Err(invalid("as is committed, not_applied or undone")),
+        "not_undone" => Resolution::NotUndone,
+        _ => return Err(invalid("as must be committed, not_applied, undone or not_undone")),
     };
     if output.is_empty() {
         Ok(resolution)
@@ -61,7 +62,7 @@ mod tests {
             Resolution::Committed { output: output.clone() }
         );
         assert_eq!(resolution("not_applied", Vec::new()).expect("fits"), Resolution::NotApplied);
-        for named in ["not_applied", "undone", "", "Committed"] {
+        for named in ["not_applied", "undone", "not_undone", "", "Committed"] {
             resolution(named, output.clone()).expect_err(named);
         }
     }
