@@ -1,5 +1,6 @@
 //! From a tool call to its outcome, whatever face the call came through.
 
+mod output;
 mod upstream;
 
 use std::{sync::Arc, time::Duration};

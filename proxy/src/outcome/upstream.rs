@@ -17,7 +17,7 @@ use undolog_egress::{Answer, Call, Reached};
 use undolog_proto::v1::{self, FailedEffect};
 use uuid::Uuid;
 
-use super::Outcome;
+use super::{Outcome, output::output};
 use crate::{
     call::{Caller, rpc},
     error::Refused,
@@ -30,6 +30,12 @@ const RENEW_EVERY: Duration = Duration::from_secs(5);
 const REPORT_PAUSE: Duration = Duration::from_secs(1);
 /// A report is tried this long: past a grant's lease it would not help any more.
 const REPORT_FOR: Duration = Duration::from_secs(900);
+
+/// How long a call that an endpoint turns away is tried, from the first time on.
+const TURNED_AWAY_FOR: Duration = Duration::from_secs(30);
+/// The pause between two of these tries when the endpoint names none, and the shortest one.
+const TURNED_AWAY_PAUSE: Duration = Duration::from_secs(5);
+const TURNED_AWAY_PAUSE_MIN: Duration = Duration::from_secs(1);
 
 /// A granted call and where it is made.
 #[derive(Debug)]
@@ -89,7 +95,7 @@ async fn verdict(proxy: &Proxy, caller: &Caller, granted: &Granted) -> Verdict {
         Ok(prepared) => prepared,
         Err(error) => return Verdict::failed(FailedEffect::NotApplied, error),
     };
-    let calling = proxy.egress.call_whole(&call, RESULT_BYTES_MAX);
+    let calling = call_patiently(proxy, &call, &upstream);
     tokio::select! {
         biased;
         answer = calling => judge(answer, &upstream),
@@ -98,6 +104,31 @@ async fn verdict(proxy: &Proxy, caller: &Caller, granted: &Granted) -> Verdict {
             Verdict::failed(FailedEffect::Unknown, "the proxy stopped before the endpoint answered")
         }
     }
+}
+
+/// Makes the call. An endpoint that turns it away for now, and so has not done it, is asked again
+/// when it says so, for a while: a moment's load at an endpoint should not fail a session.
+async fn call_patiently(proxy: &Proxy, call: &Call, upstream: &Upstream) -> Answer {
+    let began = Instant::now();
+    loop {
+        let answer = proxy.egress.call_whole(call, RESULT_BYTES_MAX).await;
+        let Some(pause) = turned_away(&answer, upstream) else { return answer };
+        if began.elapsed() + pause > TURNED_AWAY_FOR {
+            return answer;
+        }
+        metrics::counter!("undolog_upstream_deferrals_total").increment(1);
+        tokio::time::sleep(pause).await;
+    }
+}
+
+/// How long to wait before the same call, when the answer says that nothing was done and when to
+/// come back.
+fn turned_away(answer: &Answer, upstream: &Upstream) -> Option<Duration> {
+    let CallOutcome::Defer { .. } = answer.outcome else { return None };
+    let is_certain = answer.reached == Reached::Answered
+        && answer.status.is_some_and(|status| upstream.is_not_applied(status));
+    let asked = answer.retry_after_ms.map_or(TURNED_AWAY_PAUSE, Duration::from_millis);
+    is_certain.then(|| asked.max(TURNED_AWAY_PAUSE_MIN))
 }
 
 fn prepare(granted: &Granted) -> Result<(Call, Upstream), String> {
@@ -125,7 +156,7 @@ fn prepare(granted: &Granted) -> Result<(Call, Upstream), String> {
     let call = Call {
         org_slug: granted.upstream.org_slug.clone(),
         rendered,
-        done_statuses: upstream.done_statuses().to_vec(),
+        rules: upstream.rules().clone(),
     };
     Ok((call, upstream))
 }
@@ -139,24 +170,15 @@ fn judge(answer: Answer, upstream: &Upstream) -> Verdict {
             Verdict::failed(FailedEffect::Unknown, error)
         }
         (Reached::Answered, Some(_)) if answer.outcome == CallOutcome::Done => {
-            Verdict { output: output(answer.response), error: String::new(), failed: None }
+            let content_type = answer.content_type.as_deref().unwrap_or_default();
+            let output = output(answer.response, content_type);
+            Verdict { output, error: String::new(), failed: None }
         }
         (Reached::Answered, Some(status)) if upstream.is_not_applied(status) => {
             Verdict::failed(FailedEffect::NotApplied, error)
         }
         (Reached::Answered, Some(_)) => Verdict::failed(FailedEffect::MaybeApplied, error),
     }
-}
-
-/// An endpoint's answer as JSON: as it is, or as a text.
-fn output(body: Vec<u8>) -> Vec<u8> {
-    if body.is_empty() {
-        return b"null".to_vec();
-    }
-    if parse_lossless(&body).is_ok() {
-        return body;
-    }
-    serde_json::Value::from(String::from_utf8_lossy(&body).into_owned()).to_string().into_bytes()
 }
 
 /// Renews the grant for as long as its call runs. Whatever the engine says, a call that was sent
@@ -284,6 +306,7 @@ mod tests {
             response: body.to_vec(),
             response_truncated: false,
             retry_after_ms: None,
+            content_type: None,
         }
     }
 
@@ -299,6 +322,8 @@ mod tests {
             (Reached::Perhaps, retry, Some(200), Some(Unknown)),
             (Reached::Answered, done, Some(201), None),
             (Reached::Answered, permanent, Some(404), Some(NotApplied)),
+            (Reached::Answered, CallOutcome::Defer { after_ms: 1 }, Some(429), Some(NotApplied)),
+            (Reached::Answered, CallOutcome::Defer { after_ms: 1 }, Some(503), Some(MaybeApplied)),
             (Reached::Answered, permanent, Some(400), Some(MaybeApplied)),
             (Reached::Answered, permanent, Some(302), Some(MaybeApplied)),
             (Reached::Answered, retry, Some(500), Some(MaybeApplied)),
@@ -306,12 +331,5 @@ mod tests {
             let verdict = judge(answer(reached, outcome, status, b"{}"), &upstream());
             assert_eq!(verdict.failed, expected, "{reached:?} {outcome:?} {status:?}");
         }
-    }
-
-    #[test]
-    fn an_answer_is_kept_as_it_was_sent() {
-        assert_eq!(output(br#"{"n": 1.50}"#.to_vec()), br#"{"n": 1.50}"#);
-        assert_eq!(output(Vec::new()), b"null");
-        assert_eq!(output(b"plain text".to_vec()), br#""plain text""#);
     }
 }

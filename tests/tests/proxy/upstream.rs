@@ -128,6 +128,54 @@ async fn what_the_endpoint_does_decides_what_is_known() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_endpoint_that_turns_a_call_away_is_asked_again() {
+    let bench = bench().await;
+    register(&bench, |tool| tool["upstream"]["not_applied_statuses"] = json!([503])).await;
+    let agent = bench.agent().await;
+    for status in [429, 503] {
+        bench.world.witness.behave();
+        let before = bench.world.witness.calls_to("/do/pay").len();
+        bench.world.witness.script(Script::times("/do/pay", 2, Act::RetryAfter(status, 1)));
+        let session = agent.begin().await;
+        let answered = agent.call(call(session, 1, "pay", json!({"amount": 1}))).await.is(200).body;
+        assert_eq!(answered["result"]["success"], true, "{answered}");
+        let calls = bench.world.witness.calls_to("/do/pay").split_off(before);
+        assert_eq!(calls.len(), 3, "{status}");
+        assert!(calls.iter().all(|call| call.key() == answered["effect_id"].as_str()));
+        // A minute is too long to wait for, and nothing was done: the caller may try again later.
+        let script = Script::always("/do/pay", Act::RetryAfter(status, 60));
+        bench.world.witness.script(script);
+        let session = going_on(&agent).await;
+        let answered = agent.call(call(session, 1, "pay", json!({"amount": 1}))).await.is(200).body;
+        assert_eq!(answered["result"]["success"], false, "{answered}");
+        assert_eq!(effect_of(&agent, session).await["outcome"], "not_applied");
+    }
+    // Where nobody said that a 503 means so, nobody knows.
+    register(&bench, |_| {}).await;
+    let session = going_on(&agent).await;
+    agent.call(call(session, 1, "pay", json!({"amount": 1}))).await.is(200);
+    assert_eq!(effect_of(&agent, session).await["outcome"], "maybe_applied");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_success_whose_body_says_otherwise_is_a_failure() {
+    let bench = bench().await;
+    let when = json!({"pointer": "/ok", "equals": true});
+    register(&bench, |tool| tool["upstream"]["done_when"] = when.clone()).await;
+    let agent = bench.agent().await;
+    for (body, success) in [(r#"{"ok":false}"#, false), (r#"{"ok":true}"#, true)] {
+        bench.world.witness.behave();
+        let answer = Act::Answer(200, Vec::new(), body.to_owned());
+        bench.world.witness.script(Script::always("/do/pay", answer));
+        let session = going_on(&agent).await;
+        let answered = agent.call(call(session, 1, "pay", json!({"amount": 1}))).await.is(200).body;
+        assert_eq!(answered["result"]["success"], success, "{answered}");
+        let outcome = effect_of(&agent, session).await["outcome"].clone();
+        assert_eq!(outcome == "maybe_applied", !success, "{outcome}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_goes_away_changes_nothing() {
     let bench = bench().await;
     let agent = bench.agent().await;
