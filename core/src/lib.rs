@@ -6,6 +6,7 @@
 
 mod names;
 
+pub mod answer;
 pub mod commit;
 pub mod fail;
 pub mod fn_body;

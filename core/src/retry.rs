@@ -30,19 +30,23 @@ pub enum CallOutcome {
     Permanent,
 }
 
-/// Classifies an answer. `done_statuses` are the registration's own; `retry_after_ms` is the
-/// answer's Retry-After, if it had a usable one.
-#[must_use]
-pub fn classify(status: u16, done_statuses: &[u16], retry_after_ms: Option<u64>) -> CallOutcome {
-    if (200..300).contains(&status) || done_statuses.contains(&status) {
-        return CallOutcome::Done;
-    }
+/// What a status means that is neither a success nor named by a registration. `retry_after_ms` is
+/// the answer's Retry-After, if it had one.
+pub(crate) fn by_status(status: u16, retry_after_ms: Option<u64>) -> CallOutcome {
     match (status, retry_after_ms) {
         (429, after_ms) => defer(after_ms.unwrap_or(DEFERRAL_MS_DEFAULT)),
         (503, Some(after_ms)) => defer(after_ms),
         (408 | 425 | 500..=599, _) => CallOutcome::Retry,
         _ => CallOutcome::Permanent,
     }
+}
+
+/// Whether an endpoint that answers with this status says that it has not carried the call out.
+/// What a gateway says on its own (a time-out, a bad answer, a status that no standard knows) is
+/// not the endpoint's word: the call may go on behind it.
+#[must_use]
+pub const fn says_not_done(status: u16) -> bool {
+    matches!(status, 400..=511) && !matches!(status, 408 | 502 | 504)
 }
 
 const fn defer(after_ms: u64) -> CallOutcome {
@@ -56,9 +60,27 @@ const fn defer(after_ms: u64) -> CallOutcome {
     CallOutcome::Defer { after_ms }
 }
 
-/// Reads a Retry-After header that counts seconds. Its other form, a date, would be compared with
-/// a clock that is not ours, so it reads as absent.
+/// Reads a Retry-After header. It counts seconds, or names a time; a time is compared with the
+/// answer's own `Date`, so that no clock of ours decides. What cannot be read still asks to come
+/// back later: that is the default deferral. Only an empty header says nothing.
 #[must_use]
-pub fn retry_after_ms(header: &str) -> Option<u64> {
-    header.trim().parse::<u64>().ok().map(|seconds| seconds.saturating_mul(1000))
+pub fn retry_after_ms(header: &str, date: Option<&str>) -> Option<u64> {
+    let text = header.trim();
+    if text.is_empty() {
+        return None;
+    }
+    if text.bytes().all(|byte| byte.is_ascii_digit()) {
+        // More digits than fit is a very long time, not an unreadable one.
+        let seconds = text.parse::<u64>().unwrap_or(u64::MAX);
+        return Some(seconds.saturating_mul(1000));
+    }
+    let at = httpdate::parse_http_date(text).ok();
+    let now = date.and_then(|date| httpdate::parse_http_date(date.trim()).ok());
+    Some(match (at, now) {
+        (Some(at), Some(now)) => {
+            let wait = at.duration_since(now).unwrap_or_default();
+            u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)
+        }
+        _ => DEFERRAL_MS_DEFAULT,
+    })
 }

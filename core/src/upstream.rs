@@ -13,21 +13,24 @@
 use uuid::Uuid;
 
 use crate::{
+    answer::Rules,
     fn_body::{FnBody, FnBodyError, RenderedCall},
     json::Node,
     template::{Context, Placeholder, RenderError},
 };
 
 /// Fields that an upstream endpoint shares with a compensation.
-const CALL_FIELDS: [&str; 8] = [
+const CALL_FIELDS: [&str; 10] = [
     "kind",
     "method",
     "endpoint",
     "headers",
     "arg_mapping",
+    "body",
     "idempotency_key_header",
     "timeout_ms",
     "done_statuses",
+    "done_when",
 ];
 
 /// Why an upstream endpoint is refused.
@@ -43,7 +46,7 @@ pub enum UpstreamError {
     #[error(transparent)]
     Call(#[from] FnBodyError),
     /// No array of statuses that can mean that nothing was changed.
-    #[error("not_applied_statuses must be an array of HTTP statuses from 400 to 499")]
+    #[error("not_applied_statuses must be an array of HTTP statuses from 400 to 499, or 503")]
     NotApplied,
     /// A placeholder that has no value before the call.
     #[error("{0} does not exist before the call")]
@@ -100,16 +103,17 @@ impl Upstream {
         self.call.render(&context)
     }
 
-    /// Statuses besides 2xx that mean that it is done.
+    /// What an answer means.
     #[must_use]
-    pub fn done_statuses(&self) -> &[u16] {
-        &self.call.done_statuses
+    pub const fn rules(&self) -> &Rules {
+        &self.call.rules
     }
 
-    /// Whether this answer says that nothing was changed.
+    /// Whether this answer says that nothing was changed: a registration lists it, or it is 429,
+    /// which turns the call away before anything is done.
     #[must_use]
     pub fn is_not_applied(&self, status: u16) -> bool {
-        self.not_applied.contains(&status)
+        status == 429 || self.not_applied.contains(&status)
     }
 
     /// How long the call may take.
@@ -127,7 +131,9 @@ fn not_applied(node: &Node) -> Result<Vec<u16>, UpstreamError> {
     };
     let status = |item: &Node| {
         let status = item.as_u64().and_then(|status| u16::try_from(status).ok());
-        status.filter(|status| (400..500).contains(status)).ok_or(UpstreamError::NotApplied)
+        // Of the server's own failures one alone can say that it did nothing.
+        let fits = |status: &u16| (400..500).contains(status) || *status == 503;
+        status.filter(fits).ok_or(UpstreamError::NotApplied)
     };
     items.iter().map(status).collect()
 }

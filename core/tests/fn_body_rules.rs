@@ -1,9 +1,11 @@
 //! Registrations of compensations, and the calls that they make.
 
+use undolog_core::answer::{Heard, Rules};
 use undolog_core::fn_body::{
-    FnBody, Method, OnMissingResult, OnUnknown, RenderedCall, ResolveError,
+    BodyKind, FnBody, Method, OnMissingResult, OnUnknown, RenderedCall, ResolveError,
 };
 use undolog_core::json::{Node, parse_lossless, parse_strict};
+use undolog_core::retry::CallOutcome;
 use undolog_core::template::{Context, RenderError, render_descriptor};
 use uuid::Uuid;
 
@@ -78,7 +80,8 @@ fn the_defaults_are_the_documented_ones() {
     assert_eq!(body.idempotency_key_header, "Idempotency-Key");
     assert_eq!(body.on_missing_result, OnMissingResult::Auto);
     assert_eq!(body.on_unknown, OnUnknown::Compensate);
-    assert!(!body.repeatable && body.done_statuses.is_empty() && !body.needs_result());
+    assert!(!body.repeatable && !body.needs_result());
+    assert_eq!((&body.rules, body.body), (&Rules::default(), BodyKind::Json));
     let call = render(&body, "{}", None).expect("nothing to fill in");
     assert_eq!(call.shown_url(), "https://a.example/");
     assert_eq!(call.body, Some(node(r#"{"soft":true,"id":"c/1"}"#)), "the compensation's args");
@@ -101,6 +104,33 @@ fn what_a_registration_cannot_say() {
         (r#"{"endpoint":"https://a.example","timeout_ms":1.5}"#, "timeout_ms"),
         (r#"{"endpoint":"https://a.example","done_statuses":[99]}"#, "done_statuses"),
         (r#"{"endpoint":"https://a.example","done_statuses":404}"#, "done_statuses"),
+        (r#"{"endpoint":"https://a.example","retry_statuses":[99]}"#, "retry_statuses"),
+        (
+            r#"{"endpoint":"https://a.example","done_statuses":[409],"retry_statuses":[409]}"#,
+            "retry_statuses",
+        ),
+        (r#"{"endpoint":"https://a.example","not_done":"skip"}"#, "not_done"),
+        (r#"{"endpoint":"https://a.example","done_when":[]}"#, "done_when"),
+        (r#"{"endpoint":"https://a.example","done_when":{"pointer":"/ok"}}"#, "done_when"),
+        (r#"{"endpoint":"https://a.example","done_when":{"equals":1}}"#, "done_when"),
+        (
+            r#"{"endpoint":"https://a.example","done_when":{"pointer":"ok","equals":1}}"#,
+            "done_when",
+        ),
+        (
+            r#"{"endpoint":"https://a.example",
+                "done_when":{"pointer":"/ok","equals":1,"exists":true}}"#,
+            "done_when",
+        ),
+        (
+            r#"{"endpoint":"https://a.example",
+                "done_when":{"pointer":"/ok","equals":1,"status":[]}}"#,
+            "done_when",
+        ),
+        (r#"{"endpoint":"https://a.example","body":"xml"}"#, "body"),
+        (r#"{"endpoint":"https://a.example","body":"none","arg_mapping":{}}"#, "arg_mapping"),
+        (r#"{"endpoint":"https://a.example","body":"form","arg_mapping":[1]}"#, "arg_mapping"),
+        (r#"{"endpoint":"https://a.example","method":"GET","body":"form"}"#, "body"),
         (r#"{"endpoint":"https://a.example","on_missing_result":"retry"}"#, "on_missing_result"),
         (r#"{"endpoint":"https://a.example","on_unknown":"skip"}"#, "on_unknown"),
         (r#"{"endpoint":"https://a.example","repeatable":"yes"}"#, "repeatable"),
@@ -358,6 +388,114 @@ fn get_never_has_a_body() {
     assert!(body.uses_comp());
     let bare = FnBody::parse(&node(r#"{"endpoint":"https://a.example","method":"GET"}"#));
     assert!(!bare.expect("a registration").uses_comp());
+}
+
+#[test]
+fn a_delete_that_names_its_object_in_the_url_has_no_body() {
+    let call = |text: &str| render(&body(text), r#"{"id":1}"#, None).expect("all there");
+    let has_type = |call: &RenderedCall| call.content_type().is_some();
+    let named = call(r#"{"endpoint":"https://a.example/{comp.id}","method":"DELETE"}"#);
+    assert_eq!((&named.body, has_type(&named)), (&None, false));
+    // Without it nothing would say what is to be deleted.
+    for text in [
+        r#"{"endpoint":"https://a.example/x","method":"DELETE"}"#,
+        r#"{"endpoint":"https://a.example/x?k={secret:K}","method":"DELETE"}"#,
+        r#"{"endpoint":"https://a.example/{comp.id}","method":"DELETE","body":"json"}"#,
+        r#"{"endpoint":"https://a.example/{comp.id}","method":"DELETE","arg_mapping":{}}"#,
+    ] {
+        let call = call(text);
+        assert_eq!((call.body.is_some(), has_type(&call)), (true, true), "{text}");
+    }
+    let post = call(r#"{"endpoint":"https://a.example/x","body":"none"}"#);
+    assert_eq!((&post.body, has_type(&post)), (&None, false));
+    let unread = body(r#"{"endpoint":"https://a.example/x","body":"none"}"#);
+    assert!(!unread.uses_comp(), "it sends none of them");
+}
+
+#[test]
+fn a_form_has_nested_names_and_exact_values() {
+    let form = body(
+        r#"{"endpoint":"https://a.example","body":"form","headers":{"A":"{secret:H}"},
+            "arg_mapping":{"amount":"{args.amount}","meta":{"order id":"a&b=c/ä","ok":true},
+              "expand":["charge","a+b"],"items":[{"n":1},{"n":2,"x":[3]}],"none":null,
+              "empty":[],"key":"{secret:K}"}}"#,
+    );
+    let call = render(&form, r#"{"amount":12.50}"#, None).expect("all there");
+    let type_ = call.content_type();
+    assert_eq!(type_.as_deref(), Some("application/x-www-form-urlencoded"));
+    let text = "amount=12.50&meta%5Border+id%5D=a%26b%3Dc%2F%C3%A4&meta%5Bok%5D=true&\
+        expand%5B%5D=charge&expand%5B%5D=a%2Bb&items%5B0%5D%5Bn%5D=1&items%5B1%5D%5Bn%5D=2&\
+        items%5B1%5D%5Bx%5D%5B%5D=3&none=&key=";
+    assert_eq!(call.shown_body(), Some(format!("{text}%7Bsecret%3AK%7D")));
+    let sent = call.resolve(&|_| Some("s 1".to_owned())).expect("resolved");
+    assert_eq!(sent.body, Some(format!("{text}s+1")));
+    let own =
+        body(r#"{"endpoint":"https://a.example","body":"form","headers":{"content-type":"x/y"}}"#);
+    let call = render(&own, "{}", None).expect("all there");
+    assert_eq!(call.content_type().as_deref(), Some("x/y"), "the registration's own word");
+    assert_eq!(call.shown_body().as_deref(), Some("soft=true&id=c%2F1"));
+    let text = r#"{"endpoint":"https://a.example","body":"form","arg_mapping":"{args}"}"#;
+    for args in ["[1]", r#"{"a":"\ud800"}"#, "1"] {
+        let refused = render(&body(text), args, None);
+        assert!(matches!(refused, Err(RenderError::NotAForm { .. })), "{args}: {refused:?}");
+    }
+}
+
+#[test]
+fn a_digest_tells_calls_apart_that_an_endpoint_can_tell_apart() {
+    let text = r#"{"endpoint":"https://a.example/{args.a}","headers":{"A":"{args.b}"},
+        "arg_mapping":{"c":"{args.c}","s":"{secret:S}"}}"#;
+    let digest =
+        |text: &str, args: &str| render(&body(text), args, None).expect("all there").digest();
+    let one = digest(text, r#"{"a":1,"b":2,"c":3}"#);
+    assert_eq!(one, digest(text, r#"{"c":3,"b":2,"a":1,"more":4}"#));
+    for args in [r#"{"a":9,"b":2,"c":3}"#, r#"{"a":1,"b":9,"c":3}"#, r#"{"a":1,"b":2,"c":"3"}"#] {
+        assert_ne!(one, digest(text, args), "{args}");
+    }
+    let same = text.replace("\"headers\"", "\"timeout_ms\":5,\"done_statuses\":[404],\"headers\"");
+    assert_eq!(one, digest(&same, r#"{"a":1,"b":2,"c":3}"#), "the endpoint sees nothing of it");
+    for other in [
+        text.replace("\"headers\"", "\"method\":\"PUT\",\"headers\""),
+        text.replace("\"headers\"", "\"body\":\"form\",\"headers\""),
+    ] {
+        assert_ne!(one, digest(&other, r#"{"a":1,"b":2,"c":3}"#), "{other}");
+    }
+}
+
+#[test]
+fn an_answers_body_can_say_whether_it_is_done() {
+    let judge = |when: &str, status, text: &str| {
+        let registration = format!(r#"{{"endpoint":"https://a.example","done_when":{when}}}"#);
+        let heard = Heard { status, retry_after_ms: None, body: text.as_bytes() };
+        body(&registration).rules.judge(&heard)
+    };
+    use CallOutcome::{Done, Permanent, Retry};
+    let ok = r#"{"pointer":"/ok","equals":true}"#;
+    assert_eq!(judge(ok, 200, r#"{"ok":true}"#), Done);
+    assert_eq!(judge(ok, 201, "\u{feff}{\"ok\":true}"), Done, "with a byte order mark");
+    for text in [r#"{"ok":false}"#, r#"{"ok":"true"}"#, "{}", "", "no json", "[true]"] {
+        assert_eq!(judge(ok, 200, text), Retry, "{text}");
+    }
+    assert_eq!(judge(ok, 404, r#"{"ok":true}"#), Permanent, "it is about 2xx");
+    let gone = r#"[{"status":[404,400],"pointer":"/error/code","equals":"gone"},
+        {"status":[200],"pointer":"/error","exists":false}]"#;
+    assert_eq!(judge(gone, 404, r#"{"error":{"code":"gone"}}"#), Done);
+    assert_eq!(judge(gone, 404, "no such route"), Permanent);
+    assert_eq!(judge(gone, 200, r#"{"id":1}"#), Done);
+    assert_eq!(judge(gone, 200, r#"{"error":null}"#), Retry);
+    assert_eq!(judge(gone, 200, "no json"), Retry, "what cannot be read says nothing");
+    assert_eq!(judge(gone, 204, ""), Done, "no condition is about it");
+    let number = r#"{"pointer":"/n/0","equals":1}"#;
+    assert_eq!(judge(number, 200, r#"{"n":[1]}"#), Done);
+    assert_eq!(judge(number, 200, r#"{"n":["1"]}"#), Retry);
+    let whole = r#"{"pointer":"","equals":{"a":1,"b":2}}"#;
+    assert_eq!(judge(whole, 200, r#"{"b":2, "a":1}"#), Done);
+    let strict = r#"{"endpoint":"https://a.example","done_when":{"pointer":"/ok","equals":true},
+        "not_done":"dead_letter","done_statuses":[202]}"#;
+    let rules = body(strict).rules;
+    let heard = |status| Heard { status, retry_after_ms: None, body: b"{}" };
+    assert_eq!(rules.judge(&heard(200)), Permanent);
+    assert_eq!(rules.judge(&heard(202)), Done, "listed, whatever its body says");
 }
 
 #[test]

@@ -69,6 +69,9 @@ pub(crate) fn classify(error: reqwest::Error) -> (CallOutcome, String) {
         }
         at = cause.source();
     }
+    if error.is_timeout() && error.is_connect() {
+        return (CallOutcome::Retry, NO_CONNECTION.to_owned());
+    }
     if error.is_timeout() {
         return (CallOutcome::Retry, TIMED_OUT.to_owned());
     }
@@ -90,6 +93,9 @@ fn tls_inside(error: &io::Error) -> Option<&rustls::Error> {
         .downcast_ref::<rustls::Error>()
         .or_else(|| inner.downcast_ref::<io::Error>().and_then(tls_inside))
 }
+
+/// The text of a call whose host took no connection in time, at any of its addresses.
+pub(crate) const NO_CONNECTION: &str = "timed out: no connection to the host";
 
 /// The text of a call that took longer than its deadline.
 pub(crate) const TIMED_OUT: &str = "timed out";

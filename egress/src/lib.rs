@@ -4,6 +4,7 @@
 
 mod address;
 mod allow;
+mod body;
 mod error;
 mod guard;
 mod resolve;
@@ -13,25 +14,30 @@ use std::{str::FromStr as _, sync::Arc, time::Duration};
 
 use reqwest::{
     Client, Method, Response,
-    header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER},
+    header::{
+        ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, DATE, HeaderMap,
+        HeaderName, HeaderValue, RETRY_AFTER,
+    },
     redirect,
 };
 use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 use undolog_core::{
+    answer::{Heard, Rules},
     fn_body::RenderedCall,
     limits::{COMPENSATION_CALL_MS_MAX, KEPT_RESPONSE_BYTES},
-    retry::{CallOutcome, classify as classify_status, retry_after_ms},
+    retry::{CallOutcome, retry_after_ms, says_not_done},
 };
 use url::{Host, Url};
 
 pub use allow::{AllowList, Allowed, AllowedError};
 pub use secrets::SecretSource;
 
+use body::{Undecoded, decoded};
 pub use error::Refused;
 use error::{TIMED_OUT, classify, is_unsent};
 use guard::guard;
-use resolve::{Reach, Resolver};
+use resolve::{Names, Reach, Resolver};
 use secrets::Used;
 
 /// Bytes of an answer that are read at all. An endpoint that sends more is not a compensation.
@@ -80,8 +86,8 @@ pub struct Call {
     pub org_slug: String,
     /// The call.
     pub rendered: RenderedCall,
-    /// Statuses that count as done beside 2xx.
-    pub done_statuses: Vec<u16>,
+    /// What an answer means.
+    pub rules: Rules,
 }
 
 /// How far a call came.
@@ -112,9 +118,18 @@ pub struct Answer {
     pub response_truncated: bool,
     /// What the answer's Retry-After said.
     pub retry_after_ms: Option<u64>,
+    /// The answer's Content-Type.
+    pub content_type: Option<String>,
 }
 
 impl Answer {
+    /// Whether the endpoint may have carried the call out, or may still: not when nothing was sent,
+    /// and not when it says otherwise.
+    #[must_use]
+    pub fn may_have_run(&self) -> bool {
+        self.reached != Reached::Nothing && !self.status.is_some_and(says_not_done)
+    }
+
     /// A call that got no answer.
     pub fn without_response(
         outcome: CallOutcome,
@@ -129,6 +144,7 @@ impl Answer {
             response: Vec::new(),
             response_truncated: false,
             retry_after_ms: None,
+            content_type: None,
         }
     }
 }
@@ -144,12 +160,36 @@ impl From<Refused> for Answer {
 #[error("the HTTP client of compensations cannot be built: {0}")]
 pub struct EgressError(#[from] reqwest::Error);
 
+/// How long a connection may take, all addresses of its host together. A call takes the longest
+/// that leaves it [`REST_PERCENT`] of its own time. The addresses share it, so that one that does
+/// not answer hides no other.
+const CONNECT_MS: [u64; 7] = [9_600, 4_800, 2_400, 1_200, 600, 300, 150];
+/// What of a call's time is left after the connection, at least.
+const REST_PERCENT: u64 = 40;
+
+/// One client for each time that a connection may take.
+#[derive(Debug, Clone)]
+struct Clients(Vec<Client>);
+
+impl Clients {
+    fn build(resolver: &Resolver, options: &EgressOptions) -> Result<Self, EgressError> {
+        let build = |ms: &u64| client(resolver.clone(), Duration::from_millis(*ms), options);
+        Ok(Self(CONNECT_MS.iter().map(build).collect::<Result<_, _>>()?))
+    }
+
+    fn of(&self, timeout: Duration) -> &Client {
+        let most = timeout.as_millis() * u128::from(100 - REST_PERCENT) / 100;
+        let found = CONNECT_MS.iter().position(|ms| u128::from(*ms) <= most);
+        &self.0[found.unwrap_or(CONNECT_MS.len() - 1)]
+    }
+}
+
 /// The client: cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Egress {
-    public: Client,
-    allowed_nets: Client,
-    listed: Client,
+    public: Clients,
+    allowed_nets: Clients,
+    listed: Clients,
     allow: Arc<AllowList>,
     secrets: SecretSource,
 }
@@ -160,8 +200,15 @@ impl Egress {
     /// # Errors
     /// When the TLS configuration cannot be used.
     pub fn new(options: &EgressOptions) -> Result<Self, EgressError> {
+        Self::with_names(options, &Names::System)
+    }
+
+    fn with_names(options: &EgressOptions, names: &Names) -> Result<Self, EgressError> {
         let allow = Arc::new(AllowList::new(options.allow.clone()));
-        let build = |reach| client(Resolver { reach, allow: Arc::clone(&allow) }, options);
+        let build = |reach| {
+            let (allow, names) = (Arc::clone(&allow), names.clone());
+            Clients::build(&Resolver { reach, allow, names }, options)
+        };
         Ok(Self {
             public: build(Reach::Public)?,
             allowed_nets: build(Reach::AllowedNets)?,
@@ -232,7 +279,13 @@ impl Egress {
         }
         let method =
             Method::from_bytes(resolved.method.as_str().as_bytes()).map_err(|_| Refused::Method)?;
-        let client = self.client_for(&url)?;
+        if resolved.body.is_none() && matches!(method, Method::POST | Method::PUT | Method::PATCH) {
+            // Servers want to hear that nothing follows (411 otherwise).
+            headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
+        }
+        // Asked for as it is: what comes compressed all the same is decoded.
+        headers.entry(ACCEPT_ENCODING).or_insert(HeaderValue::from_static("identity"));
+        let client = self.clients_for(&url)?.of(timeout);
         let mut request = client.request(method, url).headers(headers).timeout(timeout);
         if let Some(body) = resolved.body {
             request = request.body(body);
@@ -240,12 +293,12 @@ impl Egress {
         Ok(request)
     }
 
-    /// The client that may reach this URL. A literal address never comes to a resolver, so it is
+    /// The clients that may reach this URL. A literal address never comes to a resolver, so it is
     /// judged here.
-    fn client_for(&self, url: &Url) -> Result<&Client, Refused> {
+    fn clients_for(&self, url: &Url) -> Result<&Clients, Refused> {
         let host = url.host_str().unwrap_or_default();
         let port = url.port_or_known_default().unwrap_or_default();
-        let (reach, client) = if self.allow.has_service(host, port) {
+        let (reach, clients) = if self.allow.has_service(host, port) {
             (Reach::Listed, &self.listed)
         } else if (url.scheme() == "https" && port == 443) || !guard("egress.https_only") {
             (Reach::Public, &self.public)
@@ -258,13 +311,18 @@ impl Egress {
             Some(Host::Domain(_)) => {}
             None => return Err(Refused::NoAddress),
         }
-        Ok(client)
+        Ok(clients)
     }
 }
 
-fn client(resolver: Resolver, options: &EgressOptions) -> Result<Client, reqwest::Error> {
+fn client(
+    resolver: Resolver,
+    connect: Duration,
+    options: &EgressOptions,
+) -> Result<Client, reqwest::Error> {
     let mut builder = Client::builder()
         .dns_resolver(Arc::new(resolver))
+        .connect_timeout(connect)
         .redirect(redirect::Policy::none())
         .retry(reqwest::retry::never())
         .no_proxy()
@@ -309,11 +367,15 @@ fn header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), Refused>
 /// Reads an answer up to its bound and says what it means.
 async fn read(mut response: Response, call: &Call, used: &Used, bound: &Bound) -> Answer {
     let status = response.status().as_u16();
+    let headers = response.headers();
+    let header = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
     let retry_after =
-        response.headers().get(RETRY_AFTER).and_then(|v| v.to_str().ok()).and_then(retry_after_ms);
+        header(RETRY_AFTER).and_then(|retry_after| retry_after_ms(retry_after, header(DATE)));
+    let content_type = header(CONTENT_TYPE).map(str::to_owned);
+    let encodings = header(CONTENT_ENCODING).unwrap_or_default().to_owned();
     let mut body = Vec::new();
     let mut reached = Reached::Answered;
-    let broken = loop {
+    let mut broken = loop {
         match response.chunk().await {
             Ok(Some(chunk)) => body.extend_from_slice(&chunk),
             Ok(None) => break None,
@@ -323,16 +385,23 @@ async fn read(mut response: Response, call: &Call, used: &Used, bound: &Bound) -
             }
         }
         if body.len() > bound.read_bytes {
-            let text = format!("oversize answer: more than {} bytes", bound.read_bytes);
-            break Some((CallOutcome::Permanent, text));
+            break Some(oversize(bound));
         }
     };
-    let (outcome, error) = judged(status, retry_after, call, broken);
+    if broken.is_none() {
+        body = decoded(body, &encodings, bound.read_bytes).unwrap_or_else(|(raw, why)| {
+            if why == Undecoded::TooLarge {
+                broken = Some(oversize(bound));
+            }
+            raw
+        });
+    }
+    let (outcome, error) = judged(status, retry_after, &body, call, broken);
     // Taken out before the cut: a cut through a secret would leave its first half.
     let mut body = used.redact(body);
     let response_truncated = body.len() > bound.kept_bytes;
     body.truncate(bound.kept_bytes);
-    let error = error.map(|text| redacted(used, quoted(text, status, &body)));
+    let error = error.map(|text| redacted(used, quoted(text, &body)));
     Answer {
         outcome,
         reached,
@@ -341,33 +410,55 @@ async fn read(mut response: Response, call: &Call, used: &Used, bound: &Bound) -
         response: body,
         response_truncated,
         retry_after_ms: retry_after,
+        content_type,
     }
 }
 
+fn oversize(bound: &Bound) -> (CallOutcome, String) {
+    let text = format!("oversize answer: more than {} bytes", bound.read_bytes);
+    (CallOutcome::Permanent, text)
+}
+
+/// What a whole answer means, and a text for people when it is not a success. The text of a status
+/// alone is followed by what the endpoint said.
 fn judged(
     status: u16,
-    retry_after: Option<u64>,
+    retry_after_ms: Option<u64>,
+    body: &[u8],
     call: &Call,
     broken: Option<(CallOutcome, String)>,
-) -> (CallOutcome, Option<String>) {
+) -> (CallOutcome, Option<Said>) {
     if let Some((outcome, text)) = broken {
-        return (outcome, Some(text));
+        return (outcome, Some(Said::Whole(text)));
     }
-    match classify_status(status, &call.done_statuses, retry_after) {
+    match call.rules.judge(&Heard { status, retry_after_ms, body }) {
         CallOutcome::Done => (CallOutcome::Done, None),
         outcome if (300..400).contains(&status) => {
-            (outcome, Some(format!("HTTP {status}: redirects are not followed")))
+            (outcome, Some(Said::Whole(format!("HTTP {status}: redirects are not followed"))))
         }
-        outcome => (outcome, Some(format!("HTTP {status}"))),
+        outcome if call.rules.doubts(status) => {
+            (outcome, Some(Said::Quoting(format!("HTTP {status}, but done_when does not hold"))))
+        }
+        outcome => (outcome, Some(Said::Quoting(format!("HTTP {status}")))),
     }
 }
 
-fn quoted(text: String, status: u16, body: &[u8]) -> String {
-    if body.is_empty() || text != format!("HTTP {status}") {
-        return text;
+/// A text about an answer.
+enum Said {
+    /// It says everything.
+    Whole(String),
+    /// The body follows it.
+    Quoting(String),
+}
+
+fn quoted(said: Said, body: &[u8]) -> String {
+    match said {
+        Said::Quoting(text) if !body.is_empty() => {
+            let start = &body[..body.len().min(QUOTED_BYTES)];
+            format!("{text}: {}", String::from_utf8_lossy(start).trim_end())
+        }
+        Said::Whole(text) | Said::Quoting(text) => text,
     }
-    let start = &body[..body.len().min(QUOTED_BYTES)];
-    format!("{text}: {}", String::from_utf8_lossy(start).trim_end())
 }
 
 fn redacted(used: &Used, text: String) -> String {

@@ -1,19 +1,23 @@
 //! The client against a raw server that says whatever a test wants.
 
+use std::{io::Write as _, net::SocketAddr, time::Duration};
+
+use flate2::{Compression, write::GzEncoder};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::TcpListener,
+    net::{TcpListener, TcpSocket, TcpStream},
     sync::mpsc,
 };
 
 use undolog_core::{
-    fn_body::{Method, Piece},
+    answer::Rules,
+    fn_body::{Encoding, FnBody, Method, Piece},
     json::parse_lossless,
 };
 
 use super::{
-    AllowList, Answer, Call, CallOutcome, Egress, EgressOptions, KEPT_RESPONSE_BYTES, RenderedCall,
-    SecretSource, TIMED_OUT,
+    AllowList, Answer, Call, CallOutcome, Egress, EgressOptions, KEPT_RESPONSE_BYTES, Names,
+    Reached, RenderedCall, SecretSource, TIMED_OUT, error::NO_CONNECTION,
 };
 
 /// What the server does with each connection after it has read a request's head.
@@ -26,7 +30,11 @@ enum Act {
 }
 
 async fn server(act: Act) -> (u16, mpsc::UnboundedReceiver<String>) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    server_on("127.0.0.1:0", act).await
+}
+
+async fn server_on(address: &str, act: Act) -> (u16, mpsc::UnboundedReceiver<String>) {
+    let listener = TcpListener::bind(address).await.expect("a port");
     let port = listener.local_addr().expect("an address").port();
     let (heard, heard_rx) = mpsc::unbounded_channel();
     tokio::spawn(async move {
@@ -74,10 +82,11 @@ fn call(url: &str) -> Call {
             url: vec![Piece::Text(url.to_owned())],
             headers: vec![("Idempotency-Key".to_owned(), vec![Piece::Text("k1".to_owned())])],
             body: Some(parse_lossless(b"{\"a\":1}").expect("JSON")),
+            encoding: Encoding::Json,
             body_secrets: Vec::new(),
             timeout_ms: 5_000,
         },
-        done_statuses: vec![404],
+        rules: Rules { done_statuses: vec![404], ..Rules::default() },
     }
 }
 
@@ -105,6 +114,19 @@ async fn statuses_mean_what_the_design_says() {
         ("400 Bad", CallOutcome::Permanent),
         ("429 Busy\r\nRetry-After: 7", CallOutcome::Defer { after_ms: 7_000 }),
         ("503 Busy\r\nRetry-After: 7", CallOutcome::Defer { after_ms: 7_000 }),
+        (
+            "503 Busy\r\nDate: Wed, 21 Oct 2026 07:28:00 GMT\r\n\
+             Retry-After: Wed, 21 Oct 2026 07:28:09 GMT",
+            CallOutcome::Defer { after_ms: 9_000 },
+        ),
+        (
+            "503 Busy\r\nRetry-After: Wed, 21 Oct 2026 07:28:09 GMT",
+            CallOutcome::Defer { after_ms: 30_000 },
+        ),
+        (
+            "503 Busy\r\nRetry-After: 99999999999999999999",
+            CallOutcome::Defer { after_ms: 3_600_000 },
+        ),
         ("302 Found\r\nLocation: http://127.0.0.1:1/", CallOutcome::Permanent),
     ] {
         let got = answer(reply(head, b"")).await;
@@ -116,6 +138,108 @@ async fn statuses_mean_what_the_design_says() {
 async fn an_error_quotes_the_answer_with_its_nul() {
     let got = answer(reply("422 No", b"no\0pe")).await;
     assert_eq!(got.error.as_deref(), Some("HTTP 422: no\0pe"));
+}
+
+/// An answer in gzip, which nobody asked for.
+fn gzipped(head: &str, body: &[u8]) -> Act {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+    encoder.write_all(body).expect("written");
+    reply(&format!("{head}\r\nContent-Encoding: gzip"), &encoder.finish().expect("finished"))
+}
+
+#[tokio::test]
+async fn a_compressed_answer_is_read_and_never_more_of_it_than_a_bound() {
+    let got = answer(gzipped("422 No", b"no such charge")).await;
+    assert_eq!(got.error.as_deref(), Some("HTTP 422: no such charge"));
+    assert_eq!(got.response, b"no such charge");
+    let got = answer(gzipped("200 OK", &vec![b' '; 1024 * 1024 + 1])).await;
+    assert_eq!(got.outcome, CallOutcome::Permanent, "{:?}", got.error);
+    assert!(got.error.is_some_and(|e| e.starts_with("oversize answer")));
+    let got = answer(reply("422 No\r\nContent-Encoding: br", b"\x0b\x02\x80no")).await;
+    assert_eq!(got.response, b"\x0b\x02\x80no", "what cannot be decoded is kept as it came");
+}
+
+#[tokio::test]
+async fn a_success_that_does_not_say_so_is_not_done() {
+    let text = r#"{"endpoint":"https://x.example","done_when":{"pointer":"/ok","equals":true}}"#;
+    let body = FnBody::parse(&parse_lossless(text.as_bytes()).expect("JSON")).expect("a body");
+    for (act, outcome, error) in [
+        (reply("200 OK", b"{\"ok\":true}"), CallOutcome::Done, None),
+        (gzipped("200 OK", b"\xef\xbb\xbf{\"ok\":true}"), CallOutcome::Done, None),
+        (
+            reply("200 OK", b"{\"ok\":false}"),
+            CallOutcome::Retry,
+            Some("HTTP 200, but done_when does not hold: {\"ok\":false}"),
+        ),
+    ] {
+        let (port, _heard) = server(act).await;
+        let mut made = call(&format!("http://127.0.0.1:{port}/x"));
+        made.rules = body.rules.clone();
+        let got = egress(&["127.0.0.1"]).call(&made).await;
+        assert_eq!((got.outcome, got.error.as_deref()), (outcome, error));
+        assert!(got.may_have_run());
+    }
+}
+
+#[tokio::test]
+async fn a_call_without_a_body_says_nothing_about_one() {
+    for method in [Method::Delete, Method::Post] {
+        let (port, mut heard) = server(reply("200 OK", b"")).await;
+        let mut bare = call(&format!("http://127.0.0.1:{port}/x"));
+        bare.rendered.method = method;
+        bare.rendered.body = None;
+        let got = egress(&["127.0.0.1"]).call(&bare).await;
+        assert_eq!(got.outcome, CallOutcome::Done, "{got:?}");
+        let text = heard.recv().await.expect("a request").to_ascii_lowercase();
+        assert!(text.ends_with("\r\n\r\n") && !text.contains("content-type"), "{text}");
+        assert!(!text.contains("transfer-encoding"), "{text}");
+        // A POST has to say that nothing follows.
+        assert_eq!(text.contains("content-length: 0"), method == Method::Post, "{text}");
+    }
+}
+
+/// A listener that takes no connection: its queue is full, so that the kernel drops what comes.
+struct Dead {
+    _listener: TcpListener,
+    _queued: Vec<TcpStream>,
+    address: SocketAddr,
+}
+
+async fn dead(address: &str) -> Dead {
+    let socket = TcpSocket::new_v4().expect("a socket");
+    socket.bind(address.parse().expect("an address")).expect("bound");
+    let listener = socket.listen(0).expect("listens");
+    let address = listener.local_addr().expect("an address");
+    let mut queued = Vec::new();
+    let short = Duration::from_millis(300);
+    while let Ok(connected) = tokio::time::timeout(short, TcpStream::connect(address)).await {
+        queued.push(connected.expect("queued"));
+        assert!(queued.len() < 50, "the queue is never full");
+    }
+    Dead { _listener: listener, _queued: queued, address }
+}
+
+#[tokio::test]
+async fn an_address_that_takes_no_connection_hides_no_other() {
+    let dead = dead("127.0.0.2:0").await;
+    let port = dead.address.port();
+    let (_, mut heard) = server_on(&format!("127.0.0.3:{port}"), reply("200 OK", b"")).await;
+    let two = Names::Fixed(["127.0.0.2", "127.0.0.3"].map(|a| a.parse().expect("one")).to_vec());
+    let one = Names::Fixed(vec!["127.0.0.2".parse().expect("one")]);
+    let options = EgressOptions {
+        allow: vec![format!("two.test:{port}").parse().expect("an entry")],
+        ..EgressOptions::default()
+    };
+    let made = call(&format!("http://two.test:{port}/x"));
+    let got = Egress::with_names(&options, &two).expect("a client").call(&made).await;
+    assert_eq!(got.outcome, CallOutcome::Done, "{got:?}");
+    assert!(heard.recv().await.is_some());
+    let mut short = made.clone();
+    short.rendered.timeout_ms = 1_000;
+    let got = Egress::with_names(&options, &one).expect("a client").call(&short).await;
+    assert_eq!((got.outcome, got.reached), (CallOutcome::Retry, Reached::Nothing), "{got:?}");
+    assert_eq!(got.error.as_deref(), Some(NO_CONNECTION));
+    assert!(!got.may_have_run(), "nothing was sent");
 }
 
 #[tokio::test]

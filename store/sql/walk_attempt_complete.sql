@@ -10,7 +10,7 @@ WITH before AS (
 )
 UPDATE undolog_undo_attempts a SET
   finished_at = $3, outcome = $4, status = $5, error = $6, error_raw = $7, response = $8,
-  response_truncated = $9, retry_after_ms = $10
+  response_truncated = $9, retry_after_ms = $10, may_have_run = $11
 FROM before b
 WHERE a.undo_attempt_id = b.undo_attempt_id
 RETURNING a.undo_id, a.round, a.result_known, b.outcome AS before, a.compensation_fn,

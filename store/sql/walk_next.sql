@@ -1,5 +1,6 @@
 -- The entry that the walk works on next: the open one with the highest position in scope, with what
--- its calls came to so far, and whether one above it was given up and not settled yet.
+-- its calls came to so far, what was sent under its key and whether that may have been carried out,
+-- and whether one above it was given up and not settled yet.
 -- Promise: reads one entry, however long the stack is, and does not pass again over what a walk has
 -- left behind: nothing open stands above $4. (An index of what is open would be read from its top,
 -- over every entry that was undone since the oldest transaction of the server began.) Whether
@@ -16,8 +17,12 @@ SELECT u.undo_id, u.session_id, u.effect_id, u.attempt, u.stack_position, u.comp
     WHERE a.undo_id = u.undo_id AND a.org_id = $2 AND a.outcome = 'succeeded'
     -- The order that the key has: else an index of the organisation's calls may be taken.
     ORDER BY a.round DESC, a.number DESC LIMIT 1), false) AS has_success,
+  COALESCE((
+    SELECT true FROM undolog_undo_attempts a
+    WHERE a.undo_id = u.undo_id AND a.org_id = $2 AND a.outcome IS NOT NULL AND a.may_have_run
+    ORDER BY a.round DESC, a.number DESC LIMIT 1), false) AS may_have_run,
   l.undo_attempt_id AS last_attempt_id, l.outcome AS last_outcome, l.fence AS last_fence,
-  l.number AS last_number,
+  l.number AS last_number, l.call_digest AS sent_digest, l.result_known AS sent_with_result,
   $5 AND EXISTS (
     SELECT FROM undolog_dead_letters d
     JOIN undolog_undo_stack f ON f.undo_id = d.undo_id AND f.org_id = $2
@@ -26,7 +31,7 @@ SELECT u.undo_id, u.session_id, u.effect_id, u.attempt, u.stack_position, u.comp
       AND f.stack_position > u.stack_position) AS is_blocked
 FROM undolog_undo_stack u
 LEFT JOIN LATERAL (
-  SELECT a.undo_attempt_id, a.outcome, a.fence, a.number
+  SELECT a.undo_attempt_id, a.outcome, a.fence, a.number, a.call_digest, a.result_known
   FROM undolog_undo_attempts a
   WHERE a.undo_id = u.undo_id AND a.org_id = $2
   ORDER BY a.round DESC, a.number DESC LIMIT 1) l ON true

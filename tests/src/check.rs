@@ -180,17 +180,24 @@ async fn session_check(pool: &PgPool, session: Uuid) {
 }
 
 /// Checks that the witness's compensation calls came in LIFO order, each with the key of its entry:
-/// a call of a lower position never arrives before the last one of a higher position.
+/// a call of a lower position never arrives before the last one of a higher position. An entry that
+/// replaces another one stands in its place.
 pub async fn lifo_check(pool: &PgPool, session: Uuid, undo_calls: &[Call]) {
-    let entries: Vec<(Uuid, i32)> = sqlx::query_as(
-        "SELECT undo_id, stack_position FROM undolog_undo_stack WHERE session_id = $1",
+    let entries: Vec<(Uuid, i32, Option<Uuid>)> = sqlx::query_as(
+        "SELECT undo_id, stack_position, superseded_by FROM undolog_undo_stack
+         WHERE session_id = $1 ORDER BY stack_position",
     )
     .bind(session)
     .fetch_all(pool)
     .await
     .expect("read the undo stack");
-    let position: HashMap<String, i32> =
-        entries.into_iter().map(|(id, position)| (id.to_string(), position)).collect();
+    let mut position: HashMap<String, i32> = HashMap::new();
+    for (id, at, replaced_by) in entries {
+        let at = *position.entry(id.to_string()).or_insert(at);
+        if let Some(replaced_by) = replaced_by {
+            position.entry(replaced_by.to_string()).or_insert(at);
+        }
+    }
     let mut paths: BTreeMap<&str, &str> = BTreeMap::new();
     let mut lowest = i32::MAX;
     for call in undo_calls {

@@ -38,11 +38,8 @@ pub(crate) async fn make(
     place: Place,
 ) -> Report {
     let PreparedCall { undo_attempt_id, undo_id, effect_id, number, compensation, .. } = prepared;
-    let call = Call {
-        org_slug: claim.org_slug.clone(),
-        rendered: prepared.call,
-        done_statuses: prepared.done_statuses,
-    };
+    let call =
+        Call { org_slug: claim.org_slug.clone(), rendered: prepared.call, rules: prepared.rules };
     let started = Instant::now();
     let call = async {
         match place {
@@ -64,6 +61,7 @@ pub(crate) async fn make(
     };
     let took = started.elapsed();
     let Made { outcome, answer } = made;
+    let may_have_run = answer.may_have_run();
     let report = Report {
         undo_attempt_id,
         undo_id,
@@ -73,6 +71,7 @@ pub(crate) async fn make(
         response: answer.response,
         response_truncated: answer.response_truncated,
         retry_after_ms: answer.retry_after_ms,
+        may_have_run,
     };
     observe(&report, took);
     tracing::info!(

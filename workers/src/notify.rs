@@ -10,7 +10,8 @@ use hmac::{Hmac, Mac as _};
 use secrecy::{ExposeSecret as _, SecretString};
 use sha2::Sha256;
 use undolog_core::{
-    fn_body::{Method, Piece, RenderedCall},
+    answer::Rules,
+    fn_body::{Encoding, Method, Piece, RenderedCall},
     json::parse_strict,
     limits::JITTER_PERCENT_MAX,
     retry::{CallOutcome, backoff_ms},
@@ -112,10 +113,11 @@ async fn send(shared: &Shared, delivery: &Delivery) -> Outcome {
             header("webhook-signature", signature),
         ],
         body: Some(body),
+        encoding: Encoding::Json,
         body_secrets: Vec::new(),
         timeout_ms: TIMEOUT_MS,
     };
-    let call = Call { org_slug: delivery.org_slug.clone(), rendered, done_statuses: Vec::new() };
+    let call = Call { org_slug: delivery.org_slug.clone(), rendered, rules: Rules::default() };
     let answer = shared.egress.call(&call).await;
     match answer.outcome {
         CallOutcome::Done => Outcome::Sent,

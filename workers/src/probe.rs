@@ -6,7 +6,7 @@ use std::{
 };
 
 use tokio::task::JoinSet;
-use undolog_core::probe::Answer;
+use undolog_core::{answer::Rules, probe::Answer};
 use undolog_store::{
     StepError, crash_point, guard,
     probes::{self, Question, SettleProbe, Settled},
@@ -122,8 +122,8 @@ async fn answer(shared: &Shared, question: &Question) -> Answer {
         Ok(prepared) => prepared,
         Err(why) => return Answer::CannotTell(why),
     };
-    let call =
-        Call { org_slug: question.org_slug.clone(), rendered, done_statuses: probe.statuses() };
+    let rules = Rules { done_statuses: probe.statuses(), ..Rules::default() };
+    let call = Call { org_slug: question.org_slug.clone(), rendered, rules };
     let answer = shared.egress.call(&call).await;
     match answer.status {
         // A body that broke off or ran over its bound is no answer, whatever its status.

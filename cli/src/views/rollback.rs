@@ -60,6 +60,7 @@ pub struct PlannedUndoView {
     pub method: String,
     pub url: String,
     pub body: Raw,
+    pub content_type: Option<String>,
     pub note: Option<String>,
     pub fields_left_out: Vec<String>,
 }
@@ -79,6 +80,7 @@ impl From<&PlannedUndo> for PlannedUndoView {
             method: item.method.clone(),
             url: item.url.clone(),
             body: Raw::new(&item.body),
+            content_type: text(&item.content_type),
             note: text(&item.note),
             fields_left_out: item.fields_left_out.clone(),
         }

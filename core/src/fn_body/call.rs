@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Method, wire};
+use super::{Method, form, wire};
 use crate::json::{Node, Text};
 use crate::template::url::{encode, is_dot_segment};
 
@@ -30,6 +30,33 @@ impl fmt::Debug for Piece {
     }
 }
 
+/// How a body's value becomes bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Encoding {
+    /// As JSON text.
+    Json,
+    /// As the fields of a form.
+    Form,
+}
+
+impl Encoding {
+    /// The content type that says so.
+    #[must_use]
+    pub const fn media_type(self) -> &'static str {
+        match self {
+            Self::Json => "application/json",
+            Self::Form => "application/x-www-form-urlencoded",
+        }
+    }
+
+    fn encode(self, body: &Node) -> String {
+        match self {
+            Self::Json => body.to_text_exact(),
+            Self::Form => form::encode(body),
+        }
+    }
+}
+
 /// A call with everything filled in but its secrets.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RenderedCall {
@@ -43,6 +70,8 @@ pub struct RenderedCall {
     /// The body; a string with a secret shows the secret's placeholder.
     #[serde(with = "wire::body")]
     pub body: Option<Node>,
+    /// How the body becomes bytes.
+    pub encoding: Encoding,
     /// The strings of the body that hold a secret, by JSON pointer.
     pub body_secrets: Vec<(String, Vec<Piece>)>,
     /// How long the call may take.
@@ -58,7 +87,7 @@ pub struct ResolvedCall {
     pub url: String,
     /// The headers.
     pub headers: Vec<(String, String)>,
-    /// The body's bytes as JSON text.
+    /// The body's bytes, which are text.
     pub body: Option<String>,
     /// How long the call may take.
     pub timeout_ms: u64,
@@ -92,6 +121,39 @@ impl RenderedCall {
     #[must_use]
     pub fn shown_headers(&self) -> Vec<(String, String)> {
         self.headers.iter().map(|(name, pieces)| (name.clone(), shown(pieces))).collect()
+    }
+
+    /// The body for people, as it is sent but for its secrets.
+    #[must_use]
+    pub fn shown_body(&self) -> Option<String> {
+        self.body.as_ref().map(|body| self.encoding.encode(body))
+    }
+
+    /// The content type of the body.
+    #[must_use]
+    pub fn content_type(&self) -> Option<String> {
+        let headers = self.shown_headers();
+        headers.into_iter().find(|(name, _)| name.eq_ignore_ascii_case("content-type")).map(|h| h.1)
+    }
+
+    /// The digest of what an endpoint gets, but for secrets: two calls with the same one are the
+    /// same call.
+    #[must_use]
+    pub fn digest(&self) -> [u8; 32] {
+        let mut parts = vec![self.method.as_str().to_owned(), self.shown_url()];
+        for (name, value) in self.shown_headers() {
+            parts.push(name.to_ascii_lowercase());
+            parts.push(value);
+        }
+        // An empty name is no header's: it stands between the headers and the body.
+        parts.push(String::new());
+        parts.extend(self.shown_body());
+        let mut hasher = blake3::Hasher::new();
+        for part in parts {
+            hasher.update(&u64::try_from(part.len()).unwrap_or(u64::MAX).to_le_bytes());
+            hasher.update(part.as_bytes());
+        }
+        *hasher.finalize().as_bytes()
     }
 
     /// Puts the secrets in.
@@ -130,7 +192,7 @@ impl RenderedCall {
             method: self.method,
             url,
             headers,
-            body: body.map(|body| body.to_text_exact()),
+            body: body.map(|body| self.encoding.encode(&body)),
             timeout_ms: self.timeout_ms,
         })
     }

@@ -2,13 +2,15 @@
 
 mod call;
 mod check;
+mod form;
 mod parse;
 mod render;
 mod wire;
 
-pub use call::{Piece, RenderedCall, ResolveError, ResolvedCall};
+pub use call::{Encoding, Piece, RenderedCall, ResolveError, ResolvedCall};
 pub use parse::FnBodyError;
 
+use crate::answer::Rules;
 use crate::json::{Node, canonical};
 use crate::names::named_enum;
 use crate::template::url::UrlTemplate;
@@ -29,6 +31,18 @@ named_enum! {
         Patch => "PATCH",
         /// DELETE
         Delete => "DELETE",
+    }
+}
+
+named_enum! {
+    /// What a call's body is.
+    pub enum BodyKind {
+        /// JSON.
+        Json => "json",
+        /// `application/x-www-form-urlencoded`.
+        Form => "form",
+        /// There is none, and no content type.
+        None => "none",
     }
 }
 
@@ -66,12 +80,14 @@ pub struct FnBody {
     pub(crate) endpoint: UrlTemplate,
     pub(crate) headers: Vec<(String, Template)>,
     pub(crate) arg_mapping: Option<TreeTemplate>,
+    /// What the body is.
+    pub body: BodyKind,
     /// The header that carries the undo id.
     pub idempotency_key_header: String,
     /// How long one call may take.
     pub timeout_ms: u64,
-    /// Statuses besides 2xx that mean that it is undone.
-    pub done_statuses: Vec<u16>,
+    /// What an answer means.
+    pub rules: Rules,
     /// What becomes of an entry whose template needs a missing result.
     pub on_missing_result: OnMissingResult,
     /// What becomes of an entry whose effect is unknown.
@@ -90,7 +106,7 @@ impl FnBody {
     /// Whether the call uses the compensation's arguments: in a template, or as its whole body.
     #[must_use]
     pub fn uses_comp(&self) -> bool {
-        let is_body = self.arg_mapping.is_none() && self.method != Method::Get;
+        let is_body = self.arg_mapping.is_none() && self.body != BodyKind::None;
         is_body || self.any(|placeholder| matches!(placeholder, Placeholder::Comp(_)))
     }
 

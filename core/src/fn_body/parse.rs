@@ -4,11 +4,12 @@ use std::str::FromStr;
 
 use super::call::is_header_value;
 use super::check::is_allowed_header;
-use super::{FnBody, Method, OnMissingResult, OnUnknown, UrlError};
+use super::{BodyKind, FnBody, Method, OnMissingResult, OnUnknown, UrlError};
+use crate::answer::{Condition, NotDone, Rules, statuses};
 use crate::json::Node;
 use crate::limits::{COMPENSATION_CALL_MS_DEFAULT, COMPENSATION_CALL_MS_MAX};
 use crate::template::url::UrlTemplate;
-use crate::template::{Segment, Template, TemplateError, TreeTemplate};
+use crate::template::{Placeholder, Segment, Template, TemplateError, TreeTemplate};
 
 /// Why a registration's `fn_body` is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -52,9 +53,13 @@ const FIELDS: &[&str] = &[
     "endpoint",
     "headers",
     "arg_mapping",
+    "body",
     "idempotency_key_header",
     "timeout_ms",
     "done_statuses",
+    "done_when",
+    "not_done",
+    "retry_statuses",
     "on_missing_result",
     "on_unknown",
     "repeatable",
@@ -82,11 +87,10 @@ impl FnBody {
             Some(None) => return Err(bad("endpoint", "a URL")),
             Some(Some(text)) => UrlTemplate::parse(text)?,
         };
-        let arg_mapping = match field(node, "arg_mapping") {
+        let mapping = field(node, "arg_mapping");
+        let body = body_kind(node, method, &endpoint, mapping)?;
+        let arg_mapping = match mapping {
             None => None,
-            Some(_) if method == Method::Get => {
-                return Err(bad("arg_mapping", "absent for GET, which has no body"));
-            }
             Some(mapping) => {
                 let of = |error| FnBodyError::Template { field: "arg_mapping", error };
                 Some(TreeTemplate::parse(mapping).map_err(of)?)
@@ -98,9 +102,10 @@ impl FnBody {
             endpoint,
             headers: headers(node, &idempotency_key_header)?,
             arg_mapping,
+            body,
             idempotency_key_header,
             timeout_ms: timeout_ms(node)?,
-            done_statuses: done_statuses(node)?,
+            rules: rules(node)?,
             on_missing_result: named(
                 node,
                 "on_missing_result",
@@ -162,19 +167,62 @@ fn timeout_ms(node: &Node) -> Result<u64, FnBodyError> {
     fits.ok_or(bad("timeout_ms", "a whole number of milliseconds from 1 to 600000"))
 }
 
-fn done_statuses(node: &Node) -> Result<Vec<u16>, FnBodyError> {
-    let expected = bad("done_statuses", "an array of HTTP statuses from 200 to 599");
-    let Some(value) = field(node, "done_statuses") else {
-        return Ok(Vec::new());
+/// What the body is. A GET has none. A DELETE whose URL names what is deleted has none either:
+/// servers may refuse one that they do not expect. Where the URL names nothing, only the body can.
+fn body_kind(
+    node: &Node,
+    method: Method,
+    endpoint: &UrlTemplate,
+    mapping: Option<&Node>,
+) -> Result<BodyKind, FnBodyError> {
+    let is_named = || endpoint.any(|placeholder| !matches!(placeholder, Placeholder::Secret(_)));
+    let default = match (method, mapping) {
+        (Method::Get, _) => BodyKind::None,
+        (Method::Delete, None) if is_named() => BodyKind::None,
+        _ => BodyKind::Json,
     };
-    let Node::Array(items) = value else {
-        return Err(expected);
+    let body = named(node, "body", default, "json, form or none")?;
+    if method == Method::Get && body != BodyKind::None {
+        return Err(bad("body", "none for GET"));
+    }
+    match (body, mapping) {
+        (BodyKind::None, Some(_)) if method == Method::Get => {
+            Err(bad("arg_mapping", "absent for GET, which has no body"))
+        }
+        (BodyKind::None, Some(_)) => Err(bad("arg_mapping", "absent when body is none")),
+        // A placeholder alone can become an object.
+        (BodyKind::Form, Some(mapping))
+            if !mapping.is_object() && !matches!(mapping, Node::String(_)) =>
+        {
+            Err(bad("arg_mapping", "an object when body is form"))
+        }
+        _ => Ok(body),
+    }
+}
+
+fn rules(node: &Node) -> Result<Rules, FnBodyError> {
+    let done_statuses = status_list(node, "done_statuses")?;
+    let retry_statuses = status_list(node, "retry_statuses")?;
+    if retry_statuses.iter().any(|status| done_statuses.contains(status)) {
+        return Err(bad("retry_statuses", "without the statuses of done_statuses"));
+    }
+    let done_when = match field(node, "done_when") {
+        None => Vec::new(),
+        Some(conditions) => {
+            Condition::parse_any(conditions).map_err(|error| bad("done_when", error.0))?
+        }
     };
-    let status = |item: &Node| {
-        let status = item.as_u64().and_then(|status| u16::try_from(status).ok());
-        status.filter(|status| (200..=599).contains(status)).ok_or(expected.clone())
-    };
-    items.iter().map(status).collect()
+    let not_done = named(node, "not_done", NotDone::Retry, "retry or dead_letter")?;
+    Ok(Rules { done_statuses, done_when, not_done, retry_statuses, key_may_be_in_use: false })
+}
+
+/// A list of statuses, which may be empty.
+fn status_list(node: &Node, name: &'static str) -> Result<Vec<u16>, FnBodyError> {
+    match field(node, name) {
+        None => Ok(Vec::new()),
+        Some(Node::Array(items)) if items.is_empty() => Ok(Vec::new()),
+        Some(list) => statuses(list).map_err(|error| bad(name, error.0)),
+    }
 }
 
 fn idempotency_key_header(node: &Node) -> Result<String, FnBodyError> {

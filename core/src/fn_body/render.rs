@@ -1,7 +1,7 @@
 //! Fills a call in.
 
 use super::call::is_header_value;
-use super::{FnBody, Method, OnMissingResult, Piece, RenderedCall};
+use super::{BodyKind, Encoding, FnBody, OnMissingResult, Piece, RenderedCall, form};
 use crate::json::Node;
 use crate::template::url::scalar;
 use crate::template::{
@@ -17,24 +17,32 @@ impl FnBody {
         let null_for_missing = self.on_missing_result == OnMissingResult::Null;
         let source = Source::call(*context, null_for_missing);
         let mut body_secrets = Vec::new();
-        let body = match (&self.arg_mapping, self.method) {
-            (_, Method::Get) => None,
+        let body = match (&self.arg_mapping, self.body) {
+            (_, BodyKind::None) => None,
             (Some(tree), _) => Some(tree.render(&source, &mut body_secrets)?),
             (None, _) => Some(context.comp.clone()),
         };
+        let encoding = match self.body {
+            BodyKind::Form => Encoding::Form,
+            BodyKind::Json | BodyKind::None => Encoding::Json,
+        };
+        if let (Encoding::Form, Some(body)) = (encoding, &body) {
+            form::check(body)?;
+        }
         let mut headers = self.render_headers(&source)?;
         let key = Piece::Text(context.undo_id.to_string());
         headers.push((self.idempotency_key_header.clone(), vec![key]));
         let has_type = headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("content-type"));
         if body.is_some() && !has_type {
-            let json = Piece::Text("application/json".to_owned());
-            headers.push(("Content-Type".to_owned(), vec![json]));
+            let media_type = Piece::Text(encoding.media_type().to_owned());
+            headers.push(("Content-Type".to_owned(), vec![media_type]));
         }
         Ok(RenderedCall {
             method: self.method,
             url: self.endpoint.render(&source)?,
             headers,
             body,
+            encoding,
             body_secrets,
             timeout_ms: self.timeout_ms,
         })

@@ -16,6 +16,7 @@ pub use parse::ProbeError;
 use uuid::Uuid;
 
 use crate::{
+    answer::{Pointer, without_bom},
     fn_body::{FnBody, RenderedCall},
     json::{Node, parse_strict},
     template::{Context, RenderError},
@@ -26,8 +27,8 @@ use crate::{
 pub struct Probe {
     call: FnBody,
     happened: Vec<u16>,
-    /// The steps of a JSON pointer into the answer; `None`: the result is null.
-    result: Option<Vec<String>>,
+    /// Where the result stands in the answer; `None`: the result is null.
+    result: Option<Pointer>,
     did_not_happen: Vec<u16>,
 }
 
@@ -89,12 +90,12 @@ impl Probe {
         if !self.happened.contains(&status) {
             return Answer::CannotTell(format!("HTTP {status} is no answer of the probe"));
         }
-        let Some(steps) = &self.result else { return Answer::Happened(Node::Null) };
+        let Some(pointer) = &self.result else { return Answer::Happened(Node::Null) };
         if is_cut {
             return Answer::CannotTell("the answer is too long".to_owned());
         }
-        let found = parse_strict(body).map_err(|_| "the answer is no JSON");
-        let found = found.as_ref().map(|node| node.get(steps.iter().map(String::as_str)));
+        let found = parse_strict(without_bom(body)).map_err(|_| "the answer is not JSON");
+        let found = found.as_ref().map(|node| pointer.get(node));
         match found {
             Ok(Some(node)) => Answer::Happened(node.clone()),
             Ok(None) => Answer::CannotTell("the answer has no result".to_owned()),

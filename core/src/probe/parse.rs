@@ -2,14 +2,15 @@
 
 use super::Probe;
 use crate::{
+    answer::{Pointer, statuses},
     fn_body::{FnBody, FnBodyError, Method},
     json::Node,
     template::Placeholder,
 };
 
 /// Fields that a probe shares with a compensation.
-const CALL_FIELDS: [&str; 6] =
-    ["kind", "method", "endpoint", "headers", "arg_mapping", "timeout_ms"];
+const CALL_FIELDS: [&str; 7] =
+    ["kind", "method", "endpoint", "headers", "arg_mapping", "body", "timeout_ms"];
 /// The longest time that one question may take.
 const TIMEOUT_MS_MAX: u64 = 30_000;
 
@@ -68,7 +69,7 @@ impl Probe {
         }
         let result = match node.member("happened").and_then(|answer| answer.member("result")) {
             None | Some(Node::Null) => None,
-            Some(pointer) => Some(steps(pointer)?),
+            Some(pointer) => Some(pointer_of(pointer)?),
         };
         Ok(Self { call, happened, result, did_not_happen })
     }
@@ -98,23 +99,11 @@ fn answer(node: &Node, field: &'static str, known: &[&str]) -> Result<Vec<u16>, 
     if let Some((key, _)) = members.iter().find(|(key, _)| !known.contains(&key.as_str())) {
         return Err(ProbeError::UnknownField(format!("{field}.{}", key.as_str())));
     }
-    let statuses = node.member(field).and_then(|answer| answer.member("status"));
-    let Some(Node::Array(items)) = statuses else { return Err(bad(field, expected)) };
-    let status = |item: &Node| {
-        let status = item.as_u64().and_then(|status| u16::try_from(status).ok());
-        status.filter(|status| (200..=599).contains(status)).ok_or(bad(field, expected))
-    };
-    let statuses = items.iter().map(status).collect::<Result<Vec<_>, _>>()?;
-    if statuses.is_empty() { Err(bad(field, expected)) } else { Ok(statuses) }
+    let listed = node.member(field).and_then(|answer| answer.member("status"));
+    listed.and_then(|listed| statuses(listed).ok()).ok_or(bad(field, expected))
 }
 
-/// The steps of a JSON pointer (RFC 6901).
-fn steps(pointer: &Node) -> Result<Vec<String>, ProbeError> {
-    let expected = bad("happened.result", "a JSON pointer, such as /charge or the empty text");
-    let text = pointer.as_str().ok_or(expected.clone())?;
-    if text.is_empty() {
-        return Ok(Vec::new());
-    }
-    let rest = text.strip_prefix('/').ok_or(expected)?;
-    Ok(rest.split('/').map(|step| step.replace("~1", "/").replace("~0", "~")).collect())
+fn pointer_of(node: &Node) -> Result<Pointer, ProbeError> {
+    let expected = "a JSON pointer, such as /charge or the empty text";
+    node.as_str().and_then(Pointer::parse).ok_or(bad("happened.result", expected))
 }

@@ -31,6 +31,9 @@ named_enum! {
         Unrenderable => "UNRENDERABLE",
         /// The compensation is not registered (any more), or is inactive.
         CompensationMissing => "COMPENSATION_MISSING",
+        /// The compensation's call has changed since it was sent, and what was sent may have been
+        /// carried out.
+        CallChanged => "CALL_CHANGED",
         /// The call committed after it had been compensated.
         LateCommit => "LATE_COMMIT",
         /// The call committed after an operator had said that it was not applied.

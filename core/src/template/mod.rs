@@ -205,6 +205,12 @@ pub enum RenderError {
         /// The header's name.
         header: String,
     },
+    /// A body that is sent as a form and has no fields.
+    #[error("the body cannot be sent as a form: {why}")]
+    NotAForm {
+        /// Why.
+        why: &'static str,
+    },
     /// A value that would make the whole too large.
     #[error("with {placeholder} this would become larger than {} bytes", RENDERED_BYTES_MAX)]
     TooLarge {

@@ -66,6 +66,7 @@ pub(super) fn planned(item: PlannedItem) -> v1::PlannedUndo {
         planned.method = preview.method;
         planned.url = preview.url;
         planned.body = preview.body;
+        planned.content_type = preview.content_type;
         planned.action = preview.action.to_owned();
         planned.note = preview.note;
         planned.fields_left_out = preview.left_out.into_iter().map(str::to_owned).collect();

@@ -59,7 +59,7 @@ def page(undolog_client, undolog_org, crm, monkeypatch):
 def test_what_is_registered_is_taken_as_it_stands(undolog_client, undolog_org):
     calls = undolog_client.blocking
     registered = [json.loads(text) for text in blocks("json")]
-    assert len(registered) == 3
+    assert len(registered) == 5
     for contents in registered:
         name = contents.pop("fn_name")
         assert calls.register_compensation(name, org_id=undolog_org, **contents)["created"]

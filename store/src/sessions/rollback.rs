@@ -84,7 +84,7 @@ pub struct PlannedItem {
 }
 
 /// What the walk would do about an entry, as far as it is known now.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Preview {
     /// `call`, `skip`, `dead_letter` or `wait`.
     pub action: &'static str,
@@ -92,8 +92,10 @@ pub struct Preview {
     pub method: String,
     /// The URL; secrets stay placeholders.
     pub url: String,
-    /// The body as JSON text.
+    /// The body as it is sent, but for its secrets.
     pub body: Vec<u8>,
+    /// The body's content type; empty: there is no body.
+    pub content_type: String,
     /// Why, when it is no call.
     pub note: String,
     /// What is empty here because it is too large.

@@ -41,6 +41,7 @@ pub(super) async fn insert(
         .bind(session.now())
         .bind(&entry.compensation_fn)
         .bind(&ready.host)
+        .bind(ready.digest.as_slice())
         .fetch_one(tx.conn())
         .await?)
 }
@@ -81,7 +82,8 @@ pub(super) async fn complete(
             .bind(error_raw.flatten())
             .bind(&report.response)
             .bind(report.response_truncated)
-            .bind(report.retry_after_ms.and_then(|ms| i64::try_from(ms).ok()))
+            .bind(report.retry_after_ms.map(|ms| i64::try_from(ms).unwrap_or(i64::MAX)))
+            .bind(report.may_have_run)
             .fetch_optional(tx.conn())
             .await?;
     if let Some(Completed {

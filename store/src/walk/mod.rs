@@ -13,13 +13,14 @@ mod claim;
 mod drain;
 mod fair;
 mod give_up;
+mod key;
 mod late;
 mod next;
 mod prepare;
 mod preview;
 mod settle;
 
-use undolog_core::{fn_body::RenderedCall, retry::CallOutcome};
+use undolog_core::{answer::Rules, fn_body::RenderedCall, retry::CallOutcome};
 use uuid::Uuid;
 
 pub use advance::{Advance, Record};
@@ -51,6 +52,8 @@ pub struct Report {
     pub response_truncated: bool,
     /// The answer's Retry-After.
     pub retry_after_ms: Option<u64>,
+    /// The endpoint may have carried the call out.
+    pub may_have_run: bool,
 }
 
 /// What became of a call.
@@ -123,6 +126,6 @@ pub struct PreparedCall {
     pub compensation: String,
     /// The call, with secrets as references.
     pub call: RenderedCall,
-    /// Statuses besides 2xx that mean that it is undone.
-    pub done_statuses: Vec<u16>,
+    /// What an answer means.
+    pub rules: Rules,
 }

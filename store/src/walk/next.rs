@@ -12,6 +12,7 @@ use uuid::Uuid;
 use super::{
     ACTOR, Advance, Place, PreparedCall, attempt,
     give_up::give_up,
+    key::{self, Key},
     prepare::{Prepared, Ready, prepare},
     settle,
 };
@@ -44,10 +45,15 @@ pub(super) enum Decision {
 
 /// The top entry with what its calls came to.
 #[derive(Debug, FromRow)]
-struct Top {
+pub(super) struct Top {
     #[sqlx(flatten)]
-    entry: UndoRow,
+    pub(super) entry: UndoRow,
     has_success: bool,
+    /// A call with its key has ended, and the endpoint may have carried it out.
+    pub(super) may_have_run: bool,
+    /// What its last call sent; `None`: nothing yet, or nobody knows.
+    pub(super) sent_digest: Option<Vec<u8>>,
+    pub(super) sent_with_result: Option<bool>,
     last_attempt_id: Option<Uuid>,
     last_outcome: Option<String>,
     last_fence: Option<i64>,
@@ -150,7 +156,9 @@ async fn one(
         interrupted(tx, session, step, &mut top, open).await?;
         return Ok(None);
     }
+    // Only a failure that was reported late can have counted past the last retry.
     if i32::from(top.entry.retry_count) > top.entry.max_retries {
+        top.entry.retry_count = i16::try_from(top.entry.max_retries).unwrap_or(i16::MAX);
         let detail = top.entry.last_error.clone().unwrap_or_default();
         let reason = DeadLetterReason::Exhausted;
         give_up(tx, session, rollback, &mut top.entry, &mut effect, reason, &detail).await?;
@@ -186,15 +194,42 @@ async fn one(
             Ok(None)
         }
         Prepared::Call(ready) => {
-            if resumed.is_none()
-                && let Some(decision) = held_back(tx, session, step, &top, &ready).await?
-            {
-                return Ok(Some(decision));
-            }
-            let call = call(tx, session, step, top, &mut effect, *ready, resumed).await?;
-            Ok(Some(Decision::Call(Box::new(call))))
+            send(tx, session, rollback, step, top, effect, (*ready, resumed)).await
         }
     }
+}
+
+/// Makes the call, unless something keeps it from being made now, or it is not what was sent under
+/// its key.
+async fn send(
+    tx: &mut Tenant,
+    session: &mut LockedSession,
+    rollback: &mut RollbackRow,
+    step: &Advance,
+    mut top: Top,
+    mut effect: EffectRow,
+    (ready, resumed): (Ready, Option<Uuid>),
+) -> Result<Option<Decision>, StepError> {
+    let mut ready = match key::keep(tx, session, &top, &effect, ready, resumed.is_some()).await? {
+        Key::Same(ready) => ready,
+        Key::New => {
+            key::renew(tx, session, &mut top.entry).await?;
+            return Ok(None);
+        }
+        Key::Spent => {
+            let (reason, why) = (DeadLetterReason::CallChanged, key::WHY_SPENT);
+            give_up(tx, session, rollback, &mut top.entry, &mut effect, reason, why).await?;
+            return Ok(None);
+        }
+    };
+    ready.rules.key_may_be_in_use = top.may_have_run && crate::guard!("walk.key_in_use");
+    if resumed.is_none()
+        && let Some(decision) = held_back(tx, session, step, &top, &ready).await?
+    {
+        return Ok(Some(decision));
+    }
+    let call = call(tx, session, step, top, &mut effect, *ready, resumed).await?;
+    Ok(Some(Decision::Call(Box::new(call))))
 }
 
 /// What keeps a call from being made now.
@@ -270,7 +305,7 @@ async fn call(
         number,
         compensation: entry.compensation_fn,
         call: ready.call,
-        done_statuses: ready.done_statuses,
+        rules: ready.rules,
     })
 }
 

@@ -4,6 +4,7 @@ use std::str::FromStr as _;
 
 use sqlx::FromRow;
 use undolog_core::{
+    answer::Rules,
     fn_body::{OnMissingResult, OnUnknown, RenderedCall},
     json::{Node, to_serde},
     state::{DeadLetterReason, EffectState, Outcome, SkipReason},
@@ -41,7 +42,9 @@ pub(super) enum Prepared {
 pub(super) struct Ready {
     pub(super) call: RenderedCall,
     pub(super) fn_hash: [u8; 32],
-    pub(super) done_statuses: Vec<u16>,
+    /// Of what the endpoint gets.
+    pub(super) digest: [u8; 32],
+    pub(super) rules: Rules,
     pub(super) result_known: bool,
     /// Scheme, host and port.
     pub(super) host: String,
@@ -62,7 +65,27 @@ pub(super) async fn prepare(
     entry: &UndoRow,
     effect: &EffectRow,
 ) -> Result<Prepared, StepError> {
-    match try_prepare(tx, session, entry, effect).await {
+    prepare_with(tx, session, entry, effect, true).await
+}
+
+/// The call as it was before the result of the tool's call was known.
+pub(super) async fn prepare_without_result(
+    tx: &mut Tenant,
+    session: &LockedSession,
+    entry: &UndoRow,
+    effect: &EffectRow,
+) -> Result<Prepared, StepError> {
+    prepare_with(tx, session, entry, effect, false).await
+}
+
+async fn prepare_with(
+    tx: &mut Tenant,
+    session: &LockedSession,
+    entry: &UndoRow,
+    effect: &EffectRow,
+    reads_result: bool,
+) -> Result<Prepared, StepError> {
+    match try_prepare(tx, session, entry, effect, reads_result).await {
         // A stored row that cannot be read would stop the walk for ever without anybody hearing.
         Err(StepError::Corrupt(why)) => Ok(Prepared::Dead(DeadLetterReason::Unrenderable, why)),
         prepared => prepared,
@@ -74,8 +97,10 @@ async fn try_prepare(
     session: &LockedSession,
     entry: &UndoRow,
     effect: &EffectRow,
+    reads_result: bool,
 ) -> Result<Prepared, StepError> {
-    let forward = forward(tx, entry, effect).await?;
+    let mut forward = forward(tx, entry, effect).await?;
+    forward.result = forward.result.filter(|_| reads_result);
     if forward.state == EffectState::Failed && forward.outcome == Some(Outcome::NotApplied) {
         return Ok(Prepared::Skip(SkipReason::NotApplied));
     }
@@ -104,9 +129,10 @@ async fn try_prepare(
     let args = args(tx, effect).await?;
     match rendered(session, entry, &bundle, &args, forward.result.as_ref())? {
         Ok(call) => Ok(Prepared::Call(Box::new(Ready {
+            digest: call.digest(),
             call,
             fn_hash: bundle.fn_hash,
-            done_statuses: bundle.fn_body.done_statuses.clone(),
+            rules: bundle.fn_body.rules.clone(),
             result_known: forward.result.is_some(),
             host: bundle.fn_body.origin().to_ascii_lowercase(),
             limits: bundle.limits,

@@ -1,6 +1,6 @@
 //! What the walk would do about an entry now: for a dry run, and for people who look.
 
-use undolog_core::{json::Node, state::UndoState};
+use undolog_core::state::UndoState;
 use uuid::Uuid;
 
 use super::prepare::{Prepared, prepare};
@@ -30,7 +30,8 @@ pub async fn preview(
             action: "call",
             method: ready.call.method.as_str().to_owned(),
             url: ready.call.shown_url(),
-            body: ready.call.body.as_ref().map(Node::to_text_exact).unwrap_or_default().into(),
+            body: ready.call.shown_body().unwrap_or_default().into(),
+            content_type: ready.call.content_type().unwrap_or_default(),
             note: String::new(),
             left_out: Vec::new(),
         },
@@ -41,6 +42,5 @@ pub async fn preview(
 }
 
 fn no_call(action: &'static str, note: String) -> Preview {
-    let (method, url) = (String::new(), String::new());
-    Preview { action, method, url, body: Vec::new(), note, left_out: Vec::new() }
+    Preview { action, note, ..Preview::default() }
 }

@@ -43,6 +43,7 @@ pub(super) async fn settle(
     }
     match report.outcome {
         Outcome::Ended(CallOutcome::Done) => {
+            note_unconfirmed(tx, session, &mut entry, report).await?;
             compensated(tx, session, &mut entry, &mut effect, UndoEvent::Compensated).await?;
             if !completed.result_known {
                 late_commit(tx, session, rollback, &entry, &effect).await?;
@@ -84,10 +85,11 @@ fn judged(
     match outcome {
         Outcome::Ended(CallOutcome::Retry) => {
             entry.deferred_since = None;
-            entry.retry_count = entry.retry_count.saturating_add(1);
-            if i32::from(entry.retry_count) > entry.max_retries {
+            if i32::from(entry.retry_count) >= entry.max_retries {
                 return Ok(Some(DeadLetterReason::Exhausted));
             }
+            // The documented count is the retry that comes next, never the calls that failed.
+            entry.retry_count = entry.retry_count.saturating_add(1);
             let next =
                 t + backoff(entry, u32::from(entry.retry_count.unsigned_abs()), jitter_percent);
             entry.next_try_at = Some(next);
@@ -210,6 +212,44 @@ async fn late_commit(
     };
     let detail = "the call committed while its compensation was on its way";
     dead_letters::open(tx, session, about, DeadLetterReason::LateCommit, detail, ACTOR).await?;
+    Ok(())
+}
+
+/// A status such as 404 can mean that the thing is gone, or that the URL is wrong. Where no call of
+/// the compensation was ever answered with a success, somebody should look: it is said in the log,
+/// counted, and stays on the entry.
+async fn note_unconfirmed(
+    tx: &mut Tenant,
+    session: &LockedSession,
+    entry: &mut UndoRow,
+    report: &Report,
+) -> Result<(), StepError> {
+    let Some(status) = report.status.filter(|status| !(200..300).contains(status)) else {
+        return Ok(());
+    };
+    let org_id = tx.org_id();
+    let is_confirmed: bool = sqlx::query_scalar(include_str!("../../sql/walk_confirmed.sql"))
+        .bind(org_id)
+        .bind(&entry.compensation_fn)
+        .fetch_one(tx.conn())
+        .await?;
+    if is_confirmed {
+        return Ok(());
+    }
+    metrics::counter!("undolog_compensations_unconfirmed_total").increment(1);
+    tracing::warn!(
+        org.id = %org_id,
+        session.id = %session.id(),
+        undo.id = %entry.undo_id,
+        compensation = entry.compensation_fn,
+        status,
+        "done by its status alone, and no newer call was answered with 2xx: is the URL right?"
+    );
+    entry.last_error = Some(format!(
+        "HTTP {status} counts as done here, but none of the newest calls of this compensation was \
+         answered with 2xx: check that its URL is right"
+    ));
+    entry.last_error_raw = None;
     Ok(())
 }
 

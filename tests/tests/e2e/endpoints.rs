@@ -168,6 +168,74 @@ async fn a_lost_answer_is_asked_for_again_with_the_same_key() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_conflict_after_a_lost_answer_is_tried_again() {
+    let tool = charge().body("timeout_ms", json!(400)).body("done_statuses", json!([404]));
+    let scripts = vec![
+        Script::times("/undo/", 2, Act::Status(409)),
+        Script::once("/undo/", Act::AppliedThenHang),
+    ];
+    let met = Met::begin(tool, scripts).await;
+    let (shown, calls) = met.end("compensated").await;
+    assert_eq!(calls.len(), 4, "{:?}", shown.undo_stack);
+    assert!(calls.iter().all(|call| call.key() == calls[0].key()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_conflict_that_nothing_explains_is_final() {
+    let script = Script::always("/undo/", Act::Status(409));
+    let (_, calls) = halts(charge(), vec![script], "PERMANENT").await;
+    assert_eq!(calls.len(), 1);
+    let script = Script::once("/undo/", Act::Status(409));
+    let met = Met::begin(charge().body("retry_statuses", json!([409])), vec![script]).await;
+    let (_, calls) = met.end("compensated").await;
+    assert_eq!(calls.len(), 2, "the registration says that it is worth another try");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_delete_that_names_its_object_has_no_body() {
+    let tool = charge().undo(|undo| {
+        undo.fn_body = json!({"method": "DELETE", "endpoint": "/undo/charge/{result.id}"});
+    });
+    let met = Met::begin(tool, Vec::new()).await;
+    let (_, calls) = met.end("compensated").await;
+    assert_eq!((calls[0].method.as_str(), calls[0].body.as_slice()), ("DELETE", &b""[..]));
+    assert_eq!(calls[0].header("content-type"), None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_success_whose_body_says_otherwise_is_not_believed() {
+    let refused = |status| Act::Answer(status, Vec::new(), r#"{"ok":false,"why":"x"}"#.to_owned());
+    let when = json!([{"pointer": "/ok", "exists": false}, {"pointer": "/ok", "equals": true}]);
+    let tool = || charge().body("done_when", when.clone());
+    let (detail, calls) =
+        halts(tool(), vec![Script::always("/undo/", refused(200))], "EXHAUSTED").await;
+    assert!(detail.contains(r#"done_when does not hold: {"ok":false"#), "{detail}");
+    assert_eq!(calls.len(), 4);
+    let tool_at_once = tool().body("not_done", json!("dead_letter"));
+    let script = Script::always("/undo/", refused(200));
+    let (_, calls) = halts(tool_at_once, vec![script], "PERMANENT").await;
+    assert_eq!(calls.len(), 1);
+    let met = Met::begin(tool(), vec![Script::once("/undo/", refused(200))]).await;
+    let (_, calls) = met.end("compensated").await;
+    assert_eq!(calls.len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_form_is_sent_as_one() {
+    let tool = charge().body("body", json!("form")).body(
+        "arg_mapping",
+        json!({"charge": "{result.id}", "metadata": {"n": "{args.n}", "undo of": "{effect_id}"}}),
+    );
+    let met = Met::begin(tool, Vec::new()).await;
+    let (shown, calls) = met.end("compensated").await;
+    let form = "application/x-www-form-urlencoded";
+    assert_eq!(calls[0].header("content-type"), Some(form));
+    let effect = &shown.undo_stack[0].effect_id;
+    let text = format!("charge=charge-1&metadata%5Bn%5D=1&metadata%5Bundo+of%5D={effect}");
+    assert_eq!(String::from_utf8_lossy(&calls[0].body), text);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_slow_answer_is_given_up_at_its_timeout() {
     let tool = charge().retries(1, BACKOFF_MS).body("timeout_ms", json!(400));
     let (_, calls) = halts(tool, vec![Script::always("/undo/", Act::Hang)], "EXHAUSTED").await;

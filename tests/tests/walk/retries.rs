@@ -34,6 +34,8 @@ async fn one_plus_max_retries_calls_spaced_by_the_backoff() {
     let next = walker.step(Some(report_of(&call, CallOutcome::Retry))).await;
     assert!(matches!(next, Next::Done), "{next:?}");
     assert_eq!(outcomes(&bench).await, ["retryable"; 4]);
+    let count = "SELECT retry_count::text FROM undolog_undo_stack";
+    assert_eq!(bench.text(count).await, "3", "the documented count is of retries, not of calls");
     assert_eq!(letters(&bench).await, [("EXHAUSTED".to_owned(), true)]);
     assert_eq!(bench.session_state().await, "halted");
     bench.check().await;

@@ -118,6 +118,7 @@ pub(crate) fn report_about(undo_attempt_id: Uuid, undo_id: Uuid, outcome: Outcom
         response: b"raw\0\xff".to_vec(),
         response_truncated: false,
         retry_after_ms: None,
+        may_have_run: !failed,
     }
 }
 

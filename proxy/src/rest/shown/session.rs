@@ -192,6 +192,7 @@ shown! {
         method: Option<String>,
         url: Option<String>,
         body: Json,
+        content_type: Option<String>,
         action: Option<String>,
         note: Option<String>,
         fields_left_out: Vec<String>,
