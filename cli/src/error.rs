@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use serde_json::json;
 use tonic_types::StatusExt as _;
-use undolog_store::{StepError, catalog::CatalogError};
+use undolog_store::{StepError, catalog::CatalogError, error::Trouble};
 
 /// All is well.
 pub const OK: u8 = 0;
@@ -87,6 +87,9 @@ impl From<tonic::Status> for CliError {
 
 impl From<CatalogError> for CliError {
     fn from(error: CatalogError) -> Self {
+        if let CatalogError::Database(error) = &error {
+            return Self::of_database(Trouble::of(error), error);
+        }
         let is_missing = |kind: &str| kind == "migrations" || kind == "missing_table";
         let findings = error.findings();
         let missing = findings.iter().filter(|finding| is_missing(&finding.kind)).count();
@@ -112,19 +115,28 @@ impl From<StepError> for CliError {
             let reason = refusal.reason.as_str().to_owned();
             return Self::Refused { reason, message: refusal.message.clone() };
         }
-        match error.sqlstate().as_deref() {
-            // Undefined table, column or role.
-            Some("42P01" | "42703" | "42704" | "22023") => Self::Refused {
-                reason: "SCHEMA_NOT_CURRENT".to_owned(),
-                message: format!("run `undolog migrate` first ({error})"),
-            },
-            // The server shuts down, starts up, or has no connection left.
-            Some(code) if code.starts_with("57P") || code.starts_with("53") => {
-                Self::Unavailable(error.to_string())
-            }
-            Some(_) => Self::Failed(error.to_string()),
-            None if error.is_misconfigured() => Self::Usage(format!("the database URL: {error}")),
-            None => Self::Unavailable(format!("the database does not answer: {error}")),
+        match &error {
+            StepError::Db(error) => Self::of_database(Trouble::of(error), error),
+            _ => Self::Failed(error.to_string()),
+        }
+    }
+}
+
+impl CliError {
+    /// What stands in the way of using the database, and whether trying again may help.
+    #[must_use]
+    pub fn of_database(trouble: Trouble, error: &dyn std::error::Error) -> Self {
+        let message = format!("{}: {error}", trouble.in_words());
+        let refused =
+            |reason: &str| Self::Refused { reason: reason.to_owned(), message: message.clone() };
+        match trouble {
+            Trouble::Url => Self::Usage(message),
+            Trouble::Login => refused("LOGIN_REFUSED"),
+            Trouble::NoDatabase => refused("DATABASE_NOT_FOUND"),
+            Trouble::Permission => refused("DATABASE_PERMISSION"),
+            Trouble::Schema => refused("SCHEMA_NOT_CURRENT"),
+            Trouble::Away => Self::Unavailable(message),
+            Trouble::Other => Self::Failed(message),
         }
     }
 }

@@ -114,6 +114,8 @@ impl Cluster {
             for name in ["fsync", "full_page_writes"] {
                 settings.push((name, "off".to_owned()));
             }
+            // Engines and workers refuse such a server unless it says itself that it may lose data.
+            settings.push(("undolog.data_may_be_lost", "on".to_owned()));
         }
         let ours = settings.into_iter().map(|(name, value)| (name.to_owned(), value));
         ours.chain(self.options.settings.iter().cloned()).collect()

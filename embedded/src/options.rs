@@ -78,7 +78,9 @@ impl ClusterOptions {
         self
     }
 
-    /// Without fsync a power cut loses the cluster; a killed server does not. For tests.
+    /// Without fsync a power cut loses the cluster; a killed server does not. For tests. The server
+    /// says so in its setting `undolog.data_may_be_lost`, without which nothing of ours serves on
+    /// it.
     #[must_use]
     pub fn fsync(mut self, fsync: bool) -> Self {
         self.fsync = fsync;

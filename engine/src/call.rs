@@ -7,7 +7,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use tokio::{sync::Semaphore, time::Instant};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Status, metadata::MetadataMap};
 use undolog_core::{
@@ -23,6 +23,7 @@ use crate::{
     gate::{Admitted, Presented},
     hub::Hub,
     options::DevMode,
+    places::{Places, Who},
     status,
     together::Gathered,
 };
@@ -51,9 +52,9 @@ pub(crate) struct Engine {
     pub(crate) bells: Arc<Bells>,
     pub(crate) gathered: Arc<Gathered>,
     pub(crate) stop: CancellationToken,
-    pub(crate) streams: Arc<Semaphore>,
-    pub(crate) replays: Arc<Semaphore>,
-    pub(crate) watchers: Arc<Semaphore>,
+    pub(crate) streams: Arc<Places>,
+    pub(crate) replays: Arc<Places>,
+    pub(crate) watchers: Arc<Places>,
     dev: Option<DevMode>,
     dev_orgs: Mutex<HashMap<String, Uuid>>,
     proxies: Mutex<HashSet<(Uuid, Uuid)>>,
@@ -67,6 +68,8 @@ pub(crate) struct Call<T> {
     pub(crate) deadline: Instant,
     /// The client's address, when a proxy says it whose word is believed.
     pub(crate) client_ip: Option<IpAddr>,
+    /// Whose share of the engine it takes; `None`: nobody's, in development mode.
+    pub(crate) who: Option<Who>,
 }
 
 /// Whether a text names this organisation: by uuid, by slug, or not at all.
@@ -85,9 +88,9 @@ impl Engine {
             bells: Arc::default(),
             gathered: Arc::default(),
             stop,
-            streams: Arc::new(Semaphore::new(STREAMS_MAX)),
-            replays: Arc::new(Semaphore::new(REPLAYS_MAX)),
-            watchers: Arc::new(Semaphore::new(WATCHERS_MAX)),
+            streams: Places::new("event streams", STREAMS_MAX),
+            replays: Places::new("replays under way", REPLAYS_MAX),
+            watchers: Places::new("watchers of approvals", WATCHERS_MAX),
             dev,
             dev_orgs: Mutex::default(),
             proxies: Mutex::default(),
@@ -133,7 +136,8 @@ impl Engine {
             }
         };
         let (deadline, client_ip) = (admitted.deadline, admitted.client_ip);
-        Ok(Call { caller, message, deadline, client_ip })
+        let who = admitted.presented.who();
+        Ok(Call { caller, message, deadline, client_ip, who })
     }
 
     /// Whether a call comes through a proxy of its organisation. What is known stays known: a proxy
@@ -186,9 +190,9 @@ impl Engine {
         T: Send + 'static,
     {
         let turn = self.store.reading_turn().await.map_err(|error| status::of_error(&error))?;
-        let reading = Box::pin(reading);
+        let (reading, store) = (Box::pin(reading), self.store.clone());
         self.detached(async move {
-            let answered = reading.await;
+            let answered = store.note(reading.await);
             turn.end(!answered.as_ref().is_err_and(StepError::is_unavailable));
             answered
         })

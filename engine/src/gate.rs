@@ -13,10 +13,7 @@ use std::{
 };
 
 use http::{HeaderMap, Request, Response, header::AUTHORIZATION};
-use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore},
-    time::Instant,
-};
+use tokio::time::Instant;
 use tonic::{Code, Status, body::Body, transport::server::TcpConnectInfo};
 use tower_layer::Layer;
 use tower_service::Service;
@@ -31,7 +28,10 @@ use undolog_store::{
     guard,
 };
 
-use crate::status;
+use crate::{
+    places::{Place, Places, Who},
+    status,
+};
 
 /// Requests that one engine works on at once, those that wait for an effect included.
 const IN_FLIGHT_MAX: usize = 4_096;
@@ -60,6 +60,16 @@ pub(crate) enum Presented {
     Dev,
 }
 
+impl Presented {
+    /// Whose share of the engine a call takes.
+    pub(crate) fn who(&self) -> Option<Who> {
+        match self {
+            Self::Key(identity) => Some(Who { org_id: identity.org_id, key_id: identity.key_id }),
+            Self::Dev => None,
+        }
+    }
+}
+
 /// What the gate tells the services about a request that it let in.
 #[derive(Debug, Clone)]
 pub(crate) struct Admitted {
@@ -80,14 +90,34 @@ struct Keeper {
     authenticator: Authenticator,
     dev: bool,
     trusted_proxies: Networks,
-    in_flight: Arc<Semaphore>,
+    in_flight: Arc<Places>,
+    under_way: UnderWay,
 }
 
 impl GateLayer {
     /// A gate that lets in owners of keys and, in development, everybody.
     pub(crate) fn new(authenticator: Authenticator, dev: bool, trusted_proxies: Networks) -> Self {
-        let in_flight = Arc::new(Semaphore::new(IN_FLIGHT_MAX));
-        Self { keeper: Arc::new(Keeper { authenticator, dev, trusted_proxies, in_flight }) }
+        let in_flight = Places::new("calls under way", IN_FLIGHT_MAX);
+        let under_way = UnderWay::default();
+        let keeper = Keeper { authenticator, dev, trusted_proxies, in_flight, under_way };
+        Self { keeper: Arc::new(keeper) }
+    }
+
+    /// The calls that are worked on.
+    pub(crate) fn under_way(&self) -> UnderWay {
+        self.keeper.under_way.clone()
+    }
+}
+
+/// Counts the calls that are worked on: a stream only until it begins.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct UnderWay(Arc<()>);
+
+impl UnderWay {
+    /// Whether there is none but those who may ask.
+    pub(crate) fn is_none(&self) -> bool {
+        // The gate and whoever asks hold one each.
+        Arc::strong_count(&self.0) <= 2
     }
 }
 
@@ -140,17 +170,18 @@ impl Keeper {
         if PUBLIC.contains(&request.uri().path()) {
             return inner.call(request).await;
         }
+        let _under_way = self.under_way.clone();
         let began = Instant::now();
         let deadline = began + time_left(request.headers());
         let rpc = Rpc::from_path(request.uri().path());
         let name = rpc.map_or("unknown", Rpc::as_str);
         let peer = peer(&request);
         let response = match self.admit(rpc, request.headers(), peer).await {
-            Ok((presented, permit)) => {
+            Ok((presented, place)) => {
                 let client_ip = self.client_ip(request.headers(), peer);
                 request.extensions_mut().insert(Admitted { presented, deadline, client_ip });
                 let answered = tokio::time::timeout_at(deadline, inner.call(request)).await;
-                drop(permit);
+                drop(place);
                 match answered {
                     Ok(response) => response?,
                     Err(_) => status::of_reason(Reason::DeadlineExceeded).into_http(),
@@ -167,7 +198,7 @@ impl Keeper {
         rpc: Option<Rpc>,
         headers: &HeaderMap,
         peer: Option<IpAddr>,
-    ) -> Result<(Presented, OwnedSemaphorePermit), Status> {
+    ) -> Result<(Presented, Option<Place>), Status> {
         let presented = self.who(headers, peer).await?;
         // Nothing that is not in the table exists, whatever else was mounted.
         let rpc = rpc.ok_or_else(|| Status::new(Code::Unimplemented, "there is no such call"))?;
@@ -180,9 +211,13 @@ impl Keeper {
                 return Err(status::of_refusal(&refusal));
             }
         }
-        let full = "this engine works on as many requests as it may";
-        let permit = status::place(&self.in_flight, full)?;
-        Ok((presented, permit))
+        // What was done is written down however much else there is to do.
+        let is_report = matches!(rpc, Rpc::Commit | Rpc::Fail | Rpc::Heartbeat | Rpc::Tick);
+        let place = match is_report {
+            true => None,
+            false => Some(self.in_flight.take(presented.who())?),
+        };
+        Ok((presented, place))
     }
 
     /// The client's address as a proxy passes it on. Anybody can claim one, so it is believed only

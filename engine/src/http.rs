@@ -40,15 +40,16 @@ async fn health() -> &'static str {
     "ok\n"
 }
 
-/// Calls are welcome: the last tick got through, and no shutdown has begun.
-async fn ready(State(probed): State<Arc<Probed>>) -> (StatusCode, &'static str) {
+/// Calls are welcome: the last write got through and there is room for more, and no shutdown has
+/// begun. It is answered from memory, so at once.
+async fn ready(State(probed): State<Arc<Probed>>) -> (StatusCode, String) {
     if probed.engine.stop.is_cancelled() {
-        return (StatusCode::SERVICE_UNAVAILABLE, "stopping\n");
+        return (StatusCode::SERVICE_UNAVAILABLE, "stopping\n".to_owned());
     }
-    if !probed.ticks.is_fresh() {
-        return (StatusCode::SERVICE_UNAVAILABLE, "the journal does not answer\n");
+    match probed.ticks.verdict() {
+        Ok(()) => (StatusCode::OK, "ready\n".to_owned()),
+        Err(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
     }
-    (StatusCode::OK, "ready\n")
 }
 
 async fn metrics(State(probed): State<Arc<Probed>>) -> Response {

@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use futures::{StreamExt as _, stream};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use undolog_store::{
@@ -22,6 +23,8 @@ use uuid::Uuid;
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// Effects that one look asks for in one query.
 const LOOK_MAX: usize = 500;
+/// Organisations that one look asks about at the same time.
+const LOOKS_AT_ONCE: usize = 4;
 
 /// What a waiter waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -157,19 +160,27 @@ impl Hub {
                 () = stop.cancelled() => return,
                 _ = every.tick() => {}
             }
-            for (org_id, (effects, approvals)) in self.waited_for() {
-                for some in effects.chunks(LOOK_MAX) {
-                    match waited(&store, org_id, some).await {
-                        Ok(found) => found.iter().for_each(|now| self.seen(now)),
-                        Err(error) => tracing::debug!(error = %error, "a look was not answered"),
-                    }
-                }
-                for some in approvals.chunks(LOOK_MAX) {
-                    match approval_marks(&store, org_id, some).await {
-                        Ok(found) => found.iter().for_each(|now| self.seen_mark(now)),
-                        Err(error) => tracing::debug!(error = %error, "a look was not answered"),
-                    }
-                }
+            // Several at a time: each organisation is asked in a transaction of its own.
+            stream::iter(self.waited_for())
+                .for_each_concurrent(LOOKS_AT_ONCE, |(org_id, (effects, approvals))| {
+                    self.look_at(&store, org_id, effects, approvals)
+                })
+                .await;
+        }
+    }
+
+    async fn look_at(&self, store: &Store, org_id: Uuid, effects: Vec<Uuid>, approvals: Vec<Uuid>) {
+        let Ok(_turn) = store.reading_turn().await else { return };
+        for some in effects.chunks(LOOK_MAX) {
+            match store.note(waited(store, org_id, some).await) {
+                Ok(found) => found.iter().for_each(|now| self.seen(now)),
+                Err(error) => tracing::debug!(error = %error, "a look was not answered"),
+            }
+        }
+        for some in approvals.chunks(LOOK_MAX) {
+            match store.note(approval_marks(store, org_id, some).await) {
+                Ok(found) => found.iter().for_each(|now| self.seen_mark(now)),
+                Err(error) => tracing::debug!(error = %error, "a look was not answered"),
             }
         }
     }

@@ -13,6 +13,7 @@ mod http;
 mod hub;
 mod listen;
 mod options;
+mod places;
 mod rpc;
 mod server;
 mod status;

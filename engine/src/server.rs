@@ -2,16 +2,16 @@
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
-use tokio::{net::TcpListener, task::JoinHandle};
+use tokio::{net::TcpListener, task::JoinHandle, time::Instant};
 use tokio_util::sync::CancellationToken;
 use tonic::transport::{Server, server::TcpIncoming};
 use tonic_health::server::HealthReporter;
 use undolog_proto::v1;
-use undolog_store::{Store, auth::Authenticator, service};
+use undolog_store::{Store, auth::Authenticator, guard, service};
 
 use crate::{
     call::Engine,
-    gate::GateLayer,
+    gate::{GateLayer, UnderWay},
     http, listen,
     options::{EngineError, EngineOptions},
     rpc, telemetry,
@@ -22,6 +22,10 @@ use crate::{
 const STREAMS_PER_CONNECTION_MAX: u32 = 1_024;
 /// Headers of one request, in bytes: a key, two ids and a deadline are small.
 const HEADER_BYTES_MAX: u32 = 16 * 1024;
+/// How long streams may take to end when nothing else is under way, and how often that is looked
+/// at.
+const STREAMS_GRACE: Duration = Duration::from_secs(3);
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// A silent connection is asked whether it still lives.
 const KEEPALIVE: Duration = Duration::from_secs(20);
 
@@ -135,6 +139,7 @@ async fn serve_calls(
     shutdown: CancellationToken,
     grace_ms: u64,
 ) -> Result<(), EngineError> {
+    let under_way = gate.under_way();
     let (health, health_service) = tonic_health::server::health_reporter();
     report(&health, true).await;
     let unreadable =
@@ -171,9 +176,32 @@ async fn serve_calls(
     };
     tokio::select! {
         served = &mut serving => served.map_err(|error| EngineError::Serve(error.to_string())),
+        () = left_alone(&shutdown, &under_way), if guard!("server.streams") => {
+            tracing::info!("streams that nobody reads are cut off");
+            Ok(())
+        }
         () = overdue => {
             tracing::warn!(grace_ms, "calls in flight did not end in time");
             Err(EngineError::Grace(grace_ms))
+        }
+    }
+}
+
+/// Waits until nothing but streams is left of an engine that stops. Clients that stopped reading
+/// hold theirs open; they wait for nothing, so nobody waits for them. Everybody else had the time to
+/// read what was sent.
+async fn left_alone(shutdown: &CancellationToken, under_way: &UnderWay) {
+    shutdown.cancelled().await;
+    let mut quiet_since = None;
+    loop {
+        tokio::time::sleep(LOOK_EVERY).await;
+        if !under_way.is_none() {
+            quiet_since = None;
+            continue;
+        }
+        let since = *quiet_since.get_or_insert_with(Instant::now);
+        if since.elapsed() >= STREAMS_GRACE {
+            return;
         }
     }
 }

@@ -3,14 +3,16 @@
 //! A refusal tells its reason, ids and, where it helps, when to ask again. A fault of ours tells an
 //! id to look for in the log, and nothing of what happened inside.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{collections::HashMap, time::Duration};
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
 use undolog_core::reason::{self, ERROR_DOMAIN, Reason, Refusal};
-use undolog_store::StepError;
+use undolog_store::{StepError, quiet::Quiet};
 use uuid::Uuid;
+
+/// What was said about a journal that does not answer.
+static SAID: Quiet = Quiet::new();
 
 /// The status of a refusal.
 pub(crate) fn of_refusal(refusal: &Refusal) -> Status {
@@ -30,22 +32,26 @@ pub(crate) fn of_reason(reason: Reason) -> Status {
     of_refusal(&Refusal::new(reason))
 }
 
-/// One of a bounded number of places; `full` says what there are too many of just now.
-pub(crate) fn place(
-    places: &Arc<Semaphore>,
-    full: &'static str,
-) -> Result<OwnedSemaphorePermit, Status> {
-    Arc::clone(places)
-        .try_acquire_owned()
-        .map_err(|_| of_refusal(&Refusal::because(Reason::Unavailable, full)))
-}
-
 /// The status of a step that did not answer. Faults are logged here, once.
 pub(crate) fn of_error(error: &StepError) -> Status {
     match error {
         StepError::Refused(refusal) => of_refusal(refusal),
+        error if error.is_month_missing() => {
+            tracing::error!(error = %error, "this month has no partition: run `undolog migrate`");
+            of_refusal(&Refusal::because(
+                Reason::Unavailable,
+                "the journal has no partition for this month and recorded nothing; whoever runs it \
+                 has to run `undolog migrate`",
+            ))
+        }
+        error if error.is_lock_timeout() => of_refusal(&Refusal::because(
+            Reason::Unavailable,
+            "the session is held by another transaction; nothing was recorded, ask again",
+        )),
         error if error.is_unavailable() => {
-            tracing::warn!(error = %error, "the journal did not answer");
+            if let Some(kept_back) = SAID.may_say(&error.to_string()) {
+                tracing::warn!(error = %error, kept_back, "the journal did not answer");
+            }
             of_refusal(&Refusal::because(
                 Reason::Unavailable,
                 "the journal did not answer; the call is recorded whole or not at all, ask again",

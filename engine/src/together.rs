@@ -15,6 +15,7 @@ use undolog_core::reason::Refusal;
 use undolog_store::{
     StepError, Store, guard,
     intercept::{Answers, Intercept, InterceptReply, Share, Together},
+    lanes::{Key, Lane},
 };
 use uuid::Uuid;
 
@@ -81,6 +82,7 @@ impl Gathered {
         if !guard!("intercept.together") {
             return store.run(call).await.map_err(Denied::from);
         }
+        let key = Key::of(&call);
         let (answer, heard) = oneshot::channel();
         let asker = Asker { call, answer };
         let is_served = {
@@ -90,17 +92,17 @@ impl Gathered {
             is_served
         };
         if !is_served {
-            tokio::spawn(Arc::clone(self).serve(store.clone(), effect_id));
+            tokio::spawn(Arc::clone(self).serve(store.clone(), effect_id, key));
         }
         heard.await.unwrap_or_else(|_| Err(StepError::Interrupted.into()))
     }
 
     /// Serves an effect's askers until there are none.
-    async fn serve(self: Arc<Self>, store: Store, effect_id: Uuid) {
+    async fn serve(self: Arc<Self>, store: Store, effect_id: Uuid, key: Key) {
         let _end = End { gathered: &self, effect_id };
         loop {
             // Whoever comes while this waits for its turn is served with the others.
-            let turn = store.turn().await;
+            let turn = store.turn(key, Lane::Work).await;
             let Some((first, others)) = self.next(effect_id) else { return };
             let calls = others.iter().map(|asker| asker.call.clone()).collect();
             let step = Together::new(first.call.clone(), calls);
@@ -153,7 +155,7 @@ impl Gathered {
 /// Serves one asker by a step of its own, unless it left.
 fn alone(store: Store, asker: Asker) {
     tokio::spawn(async move {
-        let turn = store.turn().await;
+        let turn = store.turn(Key::of(&asker.call), Lane::Work).await;
         if asker.answer.is_closed() {
             return;
         }

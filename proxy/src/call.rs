@@ -31,6 +31,9 @@ const KEEPALIVE: Duration = Duration::from_secs(20);
 const PAUSES: [Duration; 3] =
     [Duration::from_millis(50), Duration::from_millis(200), Duration::from_millis(500)];
 
+/// How long a call is repeated at most: whoever asks decides what to do when an outage lasts.
+const AGAIN_FOR: Duration = Duration::from_secs(5);
+
 /// Headers that the engine sees as the caller sent them.
 const PASSED_ON: [HeaderName; 4] = [
     HeaderName::from_static("x-api-key"),
@@ -182,8 +185,8 @@ impl Caller {
         Ok(call(request).await.map_err(Refused::from)?.into_inner())
     }
 
-    /// Makes a call that may be repeated: when the engine is away it is asked again, until its
-    /// deadline or the last pause.
+    /// Makes a call that may be repeated: when the engine is away it is asked again, for a few
+    /// seconds or until the last pause.
     pub(crate) async fn again<M, R, F>(
         &self,
         message: M,
@@ -194,13 +197,14 @@ impl Caller {
         F: Future<Output = Result<Response<R>, Status>>,
     {
         let deadline = deadline();
+        let again_until = Instant::now() + AGAIN_FOR;
         for pause in PAUSES {
             match call(self.request(message.clone(), deadline)).await {
                 Ok(response) => return Ok(response.into_inner()),
                 Err(status) => {
                     let refused = Refused::from(status);
                     let is_away = refused.code == Reason::Unavailable.as_str();
-                    if !is_away || Instant::now() + pause >= deadline {
+                    if !is_away || Instant::now() + pause >= again_until {
                         return Err(refused);
                     }
                     metrics::counter!("undolog_proxy_retries_total").increment(1);

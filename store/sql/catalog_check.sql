@@ -38,8 +38,10 @@ bounds AS (
 ),
 ahead AS (
     SELECT parent, count(*) FILTER (WHERE starts_at > now()) AS months,
-        count(*) FILTER (WHERE starts_at <= now() AND now() < ends_at) AS current
-    FROM bounds GROUP BY parent
+        count(*) FILTER (WHERE starts_at <= now() AND now() < ends_at) AS this_month,
+        count(*) FILTER (WHERE starts_at <= next AND next < ends_at) AS next_month
+    FROM bounds, (SELECT date_trunc('month', now()) + interval '1 month' AS next) AS of_next
+    GROUP BY parent
 )
 SELECT 'superuser' AS kind, rolname || ' is a superuser' AS detail FROM me WHERE rolsuper
 UNION ALL
@@ -121,8 +123,14 @@ WHERE relkind = 'v' AND name <> 'undolog_due' AND name NOT LIKE 'undolog\_due\_%
   AND name NOT LIKE 'undolog\_listed\_%'
   AND NOT coalesce(reloptions && ARRAY['security_invoker=true', 'security_invoker=on'], false)
 UNION ALL
-SELECT 'partitions', parent || ' has no partition for this month' FROM ahead WHERE current = 0
+SELECT 'partitions', parent || ' has no partition for this month; run `undolog migrate`'
+FROM ahead WHERE this_month = 0
 UNION ALL
-SELECT 'partitions', parent || ' has ' || months || ' partitions ahead, fewer than '
-    || $1::bigint FROM ahead WHERE months < $1::bigint
+SELECT 'partitions', parent || ' has no partition for the next month; run `undolog migrate`'
+FROM ahead WHERE next_month = 0
+UNION ALL
+-- Not a reason yet, but soon one.
+SELECT 'partitions_few', parent || ' has partitions for only ' || months
+    || ' months to come; run `undolog migrate`'
+FROM ahead WHERE months < $1::bigint
 ORDER BY 1, 2

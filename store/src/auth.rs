@@ -97,10 +97,11 @@ impl Authenticator {
     }
 
     async fn look_up(&self, hash: KeyHash) -> Result<Option<Identity>, StepError> {
-        let row: Option<IdentityRow> = sqlx::query_as("SELECT * FROM undolog_authenticate($1)")
-            .bind(hash.0.as_slice())
-            .fetch_optional(self.store.pool())
-            .await?;
+        let row = match self.store.note(self.row(hash).await) {
+            // The pool's connection had ended before it was asked.
+            Err(error) if error.is_connection_lost() => self.row(hash).await?,
+            first => first?,
+        };
         row.map(|row| {
             let role = Role::from_str(&row.role).map_err(|e| StepError::Corrupt(e.to_string()))?;
             Ok(Identity {
@@ -112,6 +113,13 @@ impl Authenticator {
             })
         })
         .transpose()
+    }
+
+    async fn row(&self, hash: KeyHash) -> Result<Option<IdentityRow>, StepError> {
+        Ok(sqlx::query_as("SELECT * FROM undolog_authenticate($1)")
+            .bind(hash.0.as_slice())
+            .fetch_optional(self.store.reserve())
+            .await?)
     }
 
     #[expect(clippy::option_option, reason = "the outer one says whether an answer is kept")]

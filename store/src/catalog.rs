@@ -6,11 +6,18 @@ use std::fmt;
 
 use sqlx::PgConnection;
 
-use crate::migrate;
+use crate::{
+    migrate,
+    settings::{self, Settings},
+};
 
-/// How many monthly partitions must lie ahead of the current one. There is no DEFAULT partition, so
-/// running out of them stops every write; this many leave time to act.
+/// With fewer monthly partitions ahead of the current one, a process that starts says so. There is
+/// no DEFAULT partition, so running out of them stops every write; this many leave time to act. It
+/// does not serve when the current or the next one is missing.
 pub const PARTITIONS_AHEAD_MIN: i64 = 3;
+
+/// The kind of what is no reason yet.
+const WARNING: &str = "partitions_few";
 
 const CHECK: &str = include_str!("../sql/catalog_check.sql");
 
@@ -19,7 +26,8 @@ const CHECK: &str = include_str!("../sql/catalog_check.sql");
 pub struct Finding {
     /// A stable word for the kind: `superuser`, `bypassrls`, `owner`, `member`, `may_delete`,
     /// `may_rewrite`, `partition_granted`, `missing_table`, `rls_not_enabled`, `rls_not_forced`,
-    /// `no_isolation`, `open_policy`, `public_grant`, `definer_view`, `partitions`, `migrations`.
+    /// `no_isolation`, `open_policy`, `public_grant`, `definer_view`, `partitions`, `migrations`,
+    /// `encoding`, `durability`, `replication_role`, `settings`.
     pub kind: String,
     /// What was found, for people.
     pub detail: String,
@@ -65,10 +73,28 @@ fn list(findings: &[Finding]) -> String {
 pub async fn check_runtime(conn: &mut PgConnection) -> Result<(), CatalogError> {
     let rows: Vec<(String, String)> =
         sqlx::query_as(CHECK).bind(PARTITIONS_AHEAD_MIN).fetch_all(&mut *conn).await?;
-    let mut findings: Vec<Finding> =
-        rows.into_iter().map(|(kind, detail)| Finding { kind, detail }).collect();
+    let findings = rows.into_iter().map(|(kind, detail)| Finding { kind, detail });
+    let (warnings, mut findings): (Vec<_>, Vec<_>) =
+        findings.partition(|finding| finding.kind == WARNING);
+    for warning in &warnings {
+        tracing::warn!("{}", warning.detail);
+    }
     findings.extend(migration_findings(conn).await?);
+    findings.extend(settings::server_findings(conn).await?);
     if findings.is_empty() { Ok(()) } else { Err(CatalogError::Unfit(findings)) }
+}
+
+/// The same for a process, and that what its connections are set to is in force.
+pub(crate) async fn check_process(
+    conn: &mut PgConnection,
+    settings: &Settings,
+) -> Result<(), CatalogError> {
+    // Without them the rest could not be trusted: another schema may stand in front of ours.
+    let findings = settings.check(conn).await?;
+    if !findings.is_empty() {
+        return Err(CatalogError::Unfit(findings));
+    }
+    check_runtime(conn).await
 }
 
 /// Migrations that this build carries and the database has not had, or had differently. A database

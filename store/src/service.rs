@@ -14,7 +14,7 @@ use crate::{
 /// Checks at the start of a process that its role and the schema may serve.
 pub async fn check_runtime(store: &Store) -> Result<(), CatalogError> {
     let mut conn = store.pool().acquire().await?;
-    catalog::check_runtime(&mut conn).await
+    catalog::check_process(&mut conn, store.settings()).await
 }
 
 /// The pool's connections, and how many of them are idle.
@@ -29,7 +29,20 @@ pub fn connections(store: &Store) -> (u32, usize) {
 /// # Errors
 /// The database could not be reached.
 pub async fn tick(store: &Store, service: &str) -> Result<DateTime<Utc>, StepError> {
-    Ok(sqlx::query_scalar("SELECT undolog_tick($1)").bind(service).fetch_one(store.pool()).await?)
+    let since = sqlx::query_scalar("SELECT undolog_tick($1)").bind(service);
+    // Nothing that waits for a connection delays it.
+    store.note(since.fetch_one(store.ticks()).await.map_err(StepError::from))
+}
+
+/// Writes as a worker does, and changes nothing. When another process does the same right now,
+/// there is nothing to wait for.
+pub async fn write_as_worker(store: &Store) -> Result<(), StepError> {
+    let written = sqlx::query(
+        "WITH free AS (SELECT name FROM undolog_schedules WHERE name = 'partitions' \
+           FOR UPDATE SKIP LOCKED) \
+         UPDATE undolog_schedules s SET name = s.name FROM free WHERE s.name = free.name",
+    );
+    store.note(written.execute(store.ticks()).await.map(drop).map_err(StepError::from))
 }
 
 /// Records that a proxy of an organisation runs. Other organisations' proxies say nothing about it.

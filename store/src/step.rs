@@ -7,6 +7,7 @@ use uuid::Uuid;
 
 use crate::{
     error::{Decided, StepError},
+    lanes::Lane,
     pool::Store,
     tenant::Tenant,
 };
@@ -42,8 +43,17 @@ pub trait Step: Send + Sync + 'static {
     /// The verb, for logs and metrics.
     const NAME: &'static str;
 
+    /// Which connections it may use.
+    const LANE: Lane = Lane::Work;
+
     /// The organisation whose rows it touches.
     fn org_id(&self) -> Uuid;
+
+    /// The session that it locks, if that is known before the journal was asked. In one process the
+    /// steps of one session wait for each other without a connection.
+    fn session_id(&self) -> Option<Uuid> {
+        None
+    }
 
     /// Reads, decides and writes. `Ok(Err(refusal))` commits what was written and refuses;
     /// `Err(_)` writes nothing. It can run more than once (deadlocks), so it keeps no state.
@@ -68,7 +78,7 @@ pub(crate) async fn run<S: Step>(store: &Store, step: &S) -> Result<Decided<S::R
 }
 
 async fn once<S: Step>(store: &Store, step: &S) -> Result<Decided<S::Reply>, StepError> {
-    let mut tx = Tenant::begin(store, step.org_id()).await?;
+    let mut tx = Tenant::begin_step(store, step.org_id()).await?;
     match step.run(&mut tx).await {
         Ok(decided) => {
             crate::crash_point!("step.before_commit");

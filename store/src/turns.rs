@@ -26,9 +26,9 @@ pub(crate) struct Turns {
     patience: Duration,
 }
 
-/// One caller's turn; the next one comes when it is dropped.
+/// One caller's place; the next caller's turn comes when it is dropped.
 #[derive(Debug)]
-pub struct Turn {
+pub(crate) struct Place {
     _permit: OwnedSemaphorePermit,
     served: Arc<AtomicU64>,
 }
@@ -41,18 +41,18 @@ impl Turns {
         Self { free, served: Arc::default(), patience }
     }
 
-    /// Waits for a turn.
+    /// Waits for a place.
     ///
     /// # Errors
-    /// Nobody was served for as long as a caller waits for a connection.
-    pub(crate) async fn wait(&self) -> Result<Turn, StepError> {
+    /// Nobody was served for as long as a caller waits.
+    pub(crate) async fn wait(&self) -> Result<Place, StepError> {
         let turn = Arc::clone(&self.free).acquire_owned();
         tokio::pin!(turn);
         loop {
             let before = self.served.load(Ordering::Relaxed);
             match tokio::time::timeout(self.patience, &mut turn).await {
                 Ok(Ok(permit)) => {
-                    return Ok(Turn { _permit: permit, served: Arc::clone(&self.served) });
+                    return Ok(Place { _permit: permit, served: Arc::clone(&self.served) });
                 }
                 Ok(Err(_closed)) => return Err(StepError::Db(sqlx::Error::PoolClosed)),
                 Err(_) if self.served.load(Ordering::Relaxed) != before => {}
@@ -62,9 +62,9 @@ impl Turns {
     }
 }
 
-impl Turn {
-    /// Ends the turn and says whether the database answered.
-    pub fn end(self, was_answered: bool) {
+impl Place {
+    /// Leaves the place and says whether the database answered.
+    pub(crate) fn end(self, was_answered: bool) {
         if was_answered {
             self.served.fetch_add(1, Ordering::Relaxed);
         }

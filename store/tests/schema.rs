@@ -12,10 +12,14 @@ mod counters;
 mod kit;
 #[path = "schema/logins.rs"]
 mod logins;
+#[path = "schema/months.rs"]
+mod months;
 #[path = "schema/racing.rs"]
 mod racing;
 #[path = "schema/self_check.rs"]
 mod self_check;
+#[path = "schema/settings.rs"]
+mod settings;
 #[path = "schema/tenancy.rs"]
 mod tenancy;
 #[path = "schema/upgrade.rs"]

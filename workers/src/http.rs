@@ -5,7 +5,8 @@ use std::sync::Arc;
 use axum::{Router, extract::State, http::StatusCode, routing::get};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
-use undolog_store::sweeps;
+
+use undolog_store::readiness::Readiness;
 
 use crate::{handler::Shared, timer::Pulse};
 
@@ -13,6 +14,7 @@ use crate::{handler::Shared, timer::Pulse};
 struct Face {
     shared: Arc<Shared>,
     pulse: Pulse,
+    readiness: Readiness,
 }
 
 /// Serves until the process ends.
@@ -20,13 +22,14 @@ pub(crate) async fn run(
     listener: TcpListener,
     shared: Arc<Shared>,
     pulse: Pulse,
+    readiness: Readiness,
     end: CancellationToken,
 ) {
     let router = Router::new()
         .route("/health", get(health))
         .route("/ready", get(ready))
         .route("/metrics", get(metrics_page))
-        .with_state(Face { shared, pulse });
+        .with_state(Face { shared, pulse, readiness });
     let served = axum::serve(listener, router)
         .with_graceful_shutdown(async move { end.cancelled().await })
         .await;
@@ -44,18 +47,15 @@ async fn health(State(face): State<Face>) -> (StatusCode, &'static str) {
     }
 }
 
-/// Ready: not stopping, and the database takes writes.
-async fn ready(State(face): State<Face>) -> (StatusCode, &'static str) {
+/// Ready: not stopping, the timer reads its tables, and the last write got through. It is answered
+/// from memory, so at once.
+async fn ready(State(face): State<Face>) -> (StatusCode, String) {
     if face.shared.stop.is_cancelled() {
-        return (StatusCode::SERVICE_UNAVAILABLE, "stopping\n");
+        return (StatusCode::SERVICE_UNAVAILABLE, "stopping\n".to_owned());
     }
-    match sweeps::is_writable(&face.shared.queue_store).await {
-        Ok(true) => (StatusCode::OK, "ok\n"),
-        Ok(false) => (StatusCode::SERVICE_UNAVAILABLE, "the database is read-only\n"),
-        Err(error) => {
-            tracing::debug!(%error, "not ready");
-            (StatusCode::SERVICE_UNAVAILABLE, "the database is away\n")
-        }
+    match face.readiness.verdict() {
+        Ok(()) => (StatusCode::OK, "ok\n".to_owned()),
+        Err(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
     }
 }
 

@@ -9,6 +9,7 @@ use apalis::{
 };
 use apalis_sql::{Config, postgres::PostgresStorage};
 use undolog_store::{
+    quiet::Quiet,
     sweeps::Schedule,
     ticket::{QUEUE_MAINTENANCE, QUEUE_NOTIFICATION, QUEUE_ROLLBACK},
 };
@@ -32,6 +33,8 @@ const NOTIFIERS: usize = 8;
 /// How often the library says that this worker lives, and after how long it takes others for dead.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 const DEAD_AFTER: Duration = Duration::from_secs(120);
+
+static SAID: Quiet = Quiet::new();
 
 /// Runs the monitor until the process stops.
 pub(crate) async fn supervise(shared: Arc<Shared>) {
@@ -120,7 +123,10 @@ fn log(event: Worker<Event>) {
     match event.inner() {
         Event::Error(error) => {
             metrics::counter!("undolog_queue_errors_total").increment(1);
-            tracing::warn!(worker = %event.id(), %error, "the queue reports an error");
+            if let Some(kept_back) = SAID.may_say(&error.to_string()) {
+                let worker = event.id();
+                tracing::warn!(%worker, %error, kept_back, "the queue reports an error");
+            }
         }
         other => tracing::trace!(worker = %event.id(), event = ?other, "queue"),
     }

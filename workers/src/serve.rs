@@ -4,7 +4,9 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use tokio::net::TcpListener;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use undolog_store::{StepError, Store, StoreOptions, catalog::CatalogError, service};
+use undolog_store::{
+    StepError, Store, StoreOptions, catalog::CatalogError, readiness::Readiness, service,
+};
 use uuid::Uuid;
 
 use crate::{
@@ -110,12 +112,13 @@ impl Workers {
     /// None after the start; the result is there for callers that have one error path.
     pub async fn serve(self, stop: CancellationToken) -> Result<(), WorkersError> {
         let Self { shared, listener } = self;
-        let pulse = timer::Pulse::default();
+        let (pulse, readiness) = (timer::Pulse::default(), Readiness::default());
         let end = CancellationToken::new();
         let face = listener.map(|listener| {
-            tokio::spawn(http::run(listener, Arc::clone(&shared), pulse.clone(), end.clone()))
+            let (shared, pulse) = (Arc::clone(&shared), pulse.clone());
+            tokio::spawn(http::run(listener, shared, pulse, readiness.clone(), end.clone()))
         });
-        let timer = tokio::spawn(timer::run(Arc::clone(&shared), pulse));
+        let timer = tokio::spawn(timer::run(Arc::clone(&shared), pulse, readiness));
         let mut queue = tokio::spawn({
             let shared = Arc::clone(&shared);
             async move {

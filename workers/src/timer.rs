@@ -9,7 +9,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use undolog_store::sweeps;
+use undolog_store::{
+    quiet::Quiet,
+    readiness::{LOOK_EVERY, Readiness},
+    service, sweeps,
+};
 
 use crate::{handler::Shared, walk::random_below};
 
@@ -17,6 +21,8 @@ use crate::{handler::Shared, walk::random_below};
 const TICK: Duration = Duration::from_secs(1);
 /// A process whose timer stood still for so long is not alive.
 const STILL: Duration = Duration::from_secs(120);
+
+static SAID: Quiet = Quiet::new();
 
 /// When the timer ticked last: what liveness asks, since it must not depend on the database.
 #[derive(Debug, Clone)]
@@ -46,18 +52,38 @@ impl Pulse {
     }
 }
 
-/// Ticks until the process stops.
-pub(crate) async fn run(shared: Arc<Shared>, pulse: Pulse) {
+/// Ticks until the process stops, and finds out whether the process is ready.
+pub(crate) async fn run(shared: Arc<Shared>, pulse: Pulse, readiness: Readiness) {
     // Processes that start together should not all tick together.
     let offset = Duration::from_millis(random_below(250));
     tokio::select! {
         () = tokio::time::sleep(offset) => {}
         () = shared.stop.cancelled() => return,
     }
+    let store = &shared.queue_store;
+    let mut look_at = Instant::now();
     loop {
         pulse.beat();
-        if let Err(error) = sweeps::enqueue_due(&shared.queue_store).await {
-            tracing::warn!(%error, "due schedules were not enqueued");
+        let enqueued = store.note(sweeps::enqueue_due(store).await);
+        let looked = match enqueued {
+            Err(error) => {
+                readiness.failed(&error);
+                Err(error)
+            }
+            Ok(_) if Instant::now() >= look_at => {
+                readiness.look(store, service::write_as_worker(store)).await
+            }
+            Ok(_) => Ok(()),
+        };
+        match looked {
+            Ok(()) if Instant::now() >= look_at => look_at = Instant::now() + LOOK_EVERY,
+            Ok(()) => {}
+            Err(error) => {
+                look_at = Instant::now();
+                if let Some(kept_back) = SAID.may_say(&error.to_string()) {
+                    tracing::warn!(%error, kept_back, "the timer does not get through");
+                }
+            }
         }
         tokio::select! {
             () = tokio::time::sleep(TICK) => {}

@@ -3,7 +3,10 @@
 use clap::Args;
 use secrecy::ExposeSecret as _;
 use serde_json::json;
-use undolog_store::migrate::{self, Logins, MigrateError, MigrationState};
+use undolog_store::{
+    error::Trouble,
+    migrate::{self, Logins, MigrateError, MigrationState},
+};
 
 use crate::{error::CliError, out::Out, owner::OwnerArgs};
 
@@ -47,6 +50,7 @@ async fn apply(url: &str, logins: &Logins, out: &Out) -> Result<(), CliError> {
             "indexes_built": report.indexes_built,
             "indexes_dropped": report.indexes_dropped,
             "constraints_unchecked": report.constraints_unchecked,
+            "months_made": report.months_made,
         }));
     }
     for role in &report.roles_created {
@@ -63,6 +67,9 @@ async fn apply(url: &str, logins: &Logins, out: &Out) -> Result<(), CliError> {
     }
     for constraint in &report.constraints_unchecked {
         out.line(format!("{constraint} holds for new rows; some older rows break it"))?;
+    }
+    for partition in &report.months_made {
+        out.line(format!("made partition {partition}"))?;
     }
     let (now, before) = (report.applied.len(), report.already_applied);
     out.line(format!("the schema is current: {now} migrations applied now, {before} before"))
@@ -121,6 +128,7 @@ impl From<MigrateError> for CliError {
     fn from(error: MigrateError) -> Self {
         let reason = match &error {
             MigrateError::ServerTooOld { .. } => "SERVER_TOO_OLD",
+            MigrateError::NotUtf8 { .. } => "NOT_UTF8",
             MigrateError::NeedsAdministrator { .. } => "NEEDS_ADMINISTRATOR",
             MigrateError::NoLogin { .. } => "NO_LOGIN",
             MigrateError::RoleTooPowerful { .. } => "ROLE_TOO_POWERFUL",
@@ -128,7 +136,10 @@ impl From<MigrateError> for CliError {
             MigrateError::Migration { .. } => "MIGRATION_FAILED",
             MigrateError::Index { .. } => "INDEX_NOT_BUILT",
             MigrateError::QueueContract(_) => "QUEUE_CONTRACT",
-            other => return Self::Unavailable(format!("the database does not answer: {other}")),
+            MigrateError::Database(error) => {
+                return Self::of_database(Trouble::of(error), error);
+            }
+            other => return Self::Failed(other.to_string()),
         };
         Self::Refused { reason: reason.to_owned(), message: error.to_string() }
     }

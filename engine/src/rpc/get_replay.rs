@@ -3,7 +3,6 @@
 use std::{pin::Pin, sync::Arc};
 
 use futures::{Stream, stream};
-use tokio::sync::OwnedSemaphorePermit;
 use tonic::Status;
 use undolog_proto::v1;
 use undolog_store::replay::{OpenCall, Replay, Replayed};
@@ -11,7 +10,7 @@ use undolog_store::replay::{OpenCall, Replay, Replayed};
 use crate::{
     call::{Call, Engine},
     convert::{count, uuid},
-    status,
+    places::Place,
 };
 
 /// The stream of one client, which reads on only as fast as the client does.
@@ -23,7 +22,7 @@ pub(super) async fn run(
     call: Call<v1::GetReplayRequest>,
 ) -> Result<Parts, Status> {
     let session_id = uuid("session_id", &call.message.session_id)?;
-    let place = status::place(&engine.replays, "this engine serves as many replays as it may")?;
+    let place = engine.replays.take(call.who)?;
     let store = engine.store.clone();
     // What is refused is refused before the stream begins.
     let opening = async move { Replay::open(&store, &call.caller, session_id).await };
@@ -37,7 +36,7 @@ struct Reader {
     engine: Arc<Engine>,
     replay: Replay,
     is_first: bool,
-    _place: OwnedSemaphorePermit,
+    _place: Place,
 }
 
 async fn next(reader: Reader) -> Result<Option<(v1::ReplayPart, Reader)>, Status> {

@@ -2,21 +2,21 @@
 
 use std::{
     pin::Pin,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     task::{Context, Poll},
     time::Duration,
 };
 
 use futures::Stream;
-use tokio::{
-    sync::{OwnedSemaphorePermit, mpsc},
-    time::Instant,
-};
+use tokio::{sync::mpsc, time::Instant};
 use tonic::Status;
 use undolog_core::reason::{Reason, Refusal};
 use undolog_proto::v1;
 use undolog_store::{
-    Store,
+    StepError, Store, guard,
     watch::{Watch, WatchRequest, WatchedEvent},
 };
 
@@ -25,6 +25,7 @@ use crate::{
     bell::Listener,
     call::{Call, Engine},
     convert::optional_uuid,
+    places::Place,
     status,
 };
 
@@ -45,15 +46,35 @@ const BUFFERED: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Events {
     events: mpsc::Receiver<Result<v1::Event, Status>>,
-    _place: OwnedSemaphorePermit,
+    engine: Arc<Engine>,
+    /// Its reader read all that there was: the stream is whole.
+    is_whole: Arc<AtomicBool>,
+    has_ended: bool,
+    _place: Place,
 }
 
 impl Stream for Events {
     type Item = Result<v1::Event, Status>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.events.poll_recv(cx)
+        if self.has_ended {
+            return Poll::Ready(None);
+        }
+        let polled = self.events.poll_recv(cx);
+        // A stream that an engine breaks off because it stops must not look as if it was whole.
+        if matches!(polled, Poll::Ready(None)) {
+            self.has_ended = true;
+            if self.engine.stop.is_cancelled() && !self.is_whole.load(Ordering::Acquire) {
+                return Poll::Ready(Some(Err(stopping())));
+            }
+        }
+        polled
     }
+}
+
+fn stopping() -> Status {
+    let why = "this engine stops; go on through another one, after the last event that came";
+    status::of_refusal(&Refusal::because(Reason::Unavailable, why))
 }
 
 pub(super) async fn run(
@@ -66,16 +87,23 @@ pub(super) async fn run(
         cursor: request.cursor,
         from_now: request.from_now,
     };
-    let place =
-        status::place(&engine.streams, "this engine serves as many event streams as it may")?;
+    let place = engine.streams.take(call.who)?;
     let store = engine.store.clone();
     let opening = async move { Watch::open(&store, &call.caller, &wanted).await };
     let watch = engine.read(opening).await?;
     let (sender, events) = mpsc::channel(BUFFERED);
     let bell = engine.bells.listen(watch.session_id().unwrap_or(watch.org_id()));
-    let follower = Follower { engine: Arc::clone(engine), watch, sender, bell };
+    let is_whole = Arc::<AtomicBool>::default();
+    let follower = Follower {
+        engine: Arc::clone(engine),
+        watch,
+        sender,
+        bell,
+        is_whole: Arc::clone(&is_whole),
+    };
     tokio::spawn(follower.read(request.follow));
-    Ok(Events { events, _place: place })
+    let engine = Arc::clone(engine);
+    Ok(Events { events, engine, is_whole, has_ended: false, _place: place })
 }
 
 /// Reads on for one stream.
@@ -84,11 +112,12 @@ struct Follower {
     watch: Watch,
     sender: mpsc::Sender<Result<v1::Event, Status>>,
     bell: Listener,
+    is_whole: Arc<AtomicBool>,
 }
 
 impl Follower {
     async fn read(self, follow: bool) {
-        let Self { engine, mut watch, sender, bell } = self;
+        let Self { engine, mut watch, sender, bell, is_whole: read_all } = self;
         let mut held = Held::default();
         loop {
             // What rings from here on is not in what is read next, or is read twice as nothing.
@@ -104,11 +133,18 @@ impl Follower {
             };
             let is_all = events.is_empty();
             for event in events {
-                if sender.send(Ok(shown::event(event))).await.is_err() {
+                // A follower that reads no more waits here, without a connection, and not for an
+                // engine that stops.
+                let sent = tokio::select! {
+                    sent = sender.send(Ok(shown::event(event))) => sent,
+                    () = engine.stop.cancelled(), if guard!("watch.stop") => return,
+                };
+                if sent.is_err() {
                     return;
                 }
             }
             if is_all && is_whole {
+                read_all.store(true, Ordering::Release);
                 return;
             }
             if is_all && let Some(status) = held.check(&watch, &engine.store, follow).await {
@@ -176,9 +212,14 @@ fn not_whole(age: Duration) -> Status {
 
 /// An error here shows itself at the reading that follows.
 async fn is_decided(watch: &Watch, store: &Store) -> bool {
+    let Ok(_turn) = store.reading_turn().await else { return false };
     watch.is_decided(store).await.unwrap_or(false)
 }
 
+/// Reads in its turn, as every reader does: followers share what is there for reading.
 async fn next(watch: &mut Watch, store: &Store) -> Result<Vec<WatchedEvent>, Status> {
-    watch.next(store).await.map_err(|error| status::of_error(&error))
+    let turn = store.reading_turn().await.map_err(|error| status::of_error(&error))?;
+    let read = store.note(watch.next(store).await);
+    turn.end(!read.as_ref().is_err_and(StepError::is_unavailable));
+    read.map_err(|error| status::of_error(&error))
 }

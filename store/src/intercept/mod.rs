@@ -132,6 +132,10 @@ impl Step for Intercept {
         self.input.caller.org_id
     }
 
+    fn session_id(&self) -> Option<Uuid> {
+        Some(self.input.session_id)
+    }
+
     async fn run(&self, tx: &mut Tenant) -> Result<Decided<InterceptReply>, StepError> {
         let caller = &self.input.caller;
         let locked = LockedSession::lock(tx, self.input.session_id, caller).await?;

@@ -149,6 +149,10 @@ impl Step for Together {
         self.first.org_id()
     }
 
+    fn session_id(&self) -> Option<Uuid> {
+        self.first.session_id()
+    }
+
     async fn run(&self, tx: &mut Tenant) -> Result<Decided<Answers>, StepError> {
         let first = self.first.run(tx).await?;
         let others = match &first {

@@ -8,6 +8,7 @@ mod apalis;
 mod constraints;
 mod indexes;
 mod ledger;
+mod months;
 mod roles;
 mod session;
 pub(crate) mod wanted;
@@ -17,8 +18,11 @@ use std::str::FromStr;
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{ConnectOptions, Connection, PgConnection};
 
+use crate::settings::Settings;
+
 pub(crate) use ledger::read as known_migrations;
 pub use ledger::{MigrationState, Source};
+pub use months::MONTHS_AHEAD;
 pub use roles::{ROLES, RUNTIME_ROLES};
 
 /// The oldest server that is supported, as `server_version_num` counts.
@@ -43,6 +47,8 @@ pub struct MigrateReport {
     pub indexes_dropped: Vec<String>,
     /// Constraints that bind new rows and are broken by older ones, as `table.constraint`.
     pub constraints_unchecked: Vec<String>,
+    /// The partitions that this run made for months to come.
+    pub months_made: Vec<String>,
 }
 
 /// What [`status`] found; nothing was changed.
@@ -77,6 +83,12 @@ pub enum MigrateError {
     ServerTooOld {
         /// Its `server_version_num`.
         server_version_num: i32,
+    },
+    /// The database would change or refuse characters of arguments and results.
+    #[error("this database stores texts as {server_encoding}: create one with ENCODING 'UTF8'")]
+    NotUtf8 {
+        /// Its `server_encoding`.
+        server_encoding: String,
     },
     /// The login lacks rights that somebody else has to give; the statements do it.
     #[error(
@@ -200,7 +212,7 @@ pub(crate) fn embedded() -> sqlx::migrate::Migrator {
 
 async fn connect(url: &str) -> Result<PgConnection, MigrateError> {
     let options = PgConnectOptions::from_str(url)?.application_name("undolog-migrate");
-    Ok(options.connect().await?)
+    Ok(Settings::new(&session::TIMEOUTS_MS).on(options).connect().await?)
 }
 
 async fn migrate_on(
@@ -224,6 +236,9 @@ async fn migrate_on(
     ledger::grant_reading(conn).await?;
     constraints::validate(conn, &mut report).await?;
     indexes::build(conn, &mut report).await?;
+    if crate::guard!("migrate.months") {
+        report.months_made = months::premake(conn).await?;
+    }
     session::become_login(conn).await?;
 
     report.already_applied = before.iter().filter(|m| m.applied).count();

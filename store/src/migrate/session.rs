@@ -7,6 +7,7 @@ use sqlx::migrate::Migrator;
 use sqlx::{Executor, PgConnection};
 
 use super::{MIN_SERVER_VERSION_NUM, MigrateError, Source};
+use crate::settings;
 
 /// Advisory lock of a running migration ("undolog" in ASCII, and 1).
 const LOCK_KEY: i64 = 0x0175_6e64_6f6c_6f67;
@@ -18,16 +19,16 @@ const LOCK_POLL: Duration = Duration::from_millis(100);
 const BUSY_TRIES_MAX: u32 = 30;
 const BUSY_PAUSE: Duration = Duration::from_secs(1);
 
-const SETTINGS: &str = "SET search_path = public, pg_temp;
-    SET timezone = 'UTC';
-    SET client_min_messages = warning;
-    SET default_transaction_isolation = 'read committed';
-    SET idle_in_transaction_session_timeout = '5min'";
-
 /// Of every statement that says nothing else.
 pub(super) const TIMEOUTS: &str = "SET lock_timeout = '5s'; SET statement_timeout = '15min'";
+/// The same in milliseconds, for when the connection is made.
+pub(super) const TIMEOUTS_MS: [(&str, u64); 3] = [
+    ("lock_timeout", 5_000),
+    ("statement_timeout", 900_000),
+    ("idle_in_transaction_session_timeout", 300_000),
+];
 
-/// Puts the connection under our settings, whatever the URL, role or database preset.
+/// Checks the server and acts as the login. What the connection is set to was said when connecting.
 pub(super) async fn prepare(conn: &mut PgConnection) -> Result<i32, MigrateError> {
     let server_version_num: i32 =
         sqlx::query_scalar("SELECT current_setting('server_version_num')::int")
@@ -36,9 +37,14 @@ pub(super) async fn prepare(conn: &mut PgConnection) -> Result<i32, MigrateError
     if server_version_num < MIN_SERVER_VERSION_NUM {
         return Err(MigrateError::ServerTooOld { server_version_num });
     }
+    let server_encoding: String =
+        sqlx::query_scalar("SHOW server_encoding").fetch_one(&mut *conn).await?;
+    if server_encoding != "UTF8" && crate::guard!("settings.server") {
+        return Err(MigrateError::NotUtf8 { server_encoding });
+    }
+    settings::make_durable(conn).await?;
     become_login(conn).await?;
-    conn.execute(SETTINGS).await?;
-    conn.execute(TIMEOUTS).await?;
+    conn.execute("SET client_min_messages = warning").await?;
     Ok(server_version_num)
 }
 

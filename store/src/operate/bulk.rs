@@ -254,6 +254,10 @@ impl Step for OneSession {
         self.caller.org_id
     }
 
+    fn session_id(&self) -> Option<Uuid> {
+        Some(self.session_id)
+    }
+
     async fn run(&self, tx: &mut Tenant) -> Result<Decided<Vec<Change>>, StepError> {
         let mut session = LockedSession::require(tx, self.session_id, &self.caller).await?;
         let mut changes = Vec::with_capacity(self.dead_letter_ids.len());

@@ -77,6 +77,10 @@ impl Step for ResolveEffect {
         self.caller.org_id
     }
 
+    fn session_id(&self) -> Option<Uuid> {
+        Some(self.session_id)
+    }
+
     async fn run(&self, tx: &mut Tenant) -> Result<Decided<EffectResolved>, StepError> {
         require_role(&self.caller, Rpc::ResolveEffect)?;
         require_text("note", &self.note)?;

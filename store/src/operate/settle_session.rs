@@ -36,6 +36,10 @@ impl Step for SettleSession {
         self.caller.org_id
     }
 
+    fn session_id(&self) -> Option<Uuid> {
+        Some(self.session_id)
+    }
+
     async fn run(&self, tx: &mut Tenant) -> Result<Decided<SessionState>, StepError> {
         require_role(&self.caller, Rpc::SettleSession)?;
         require_text("note", &self.note)?;

@@ -21,7 +21,10 @@ pub use orgs::{OrgChange, OrgRow};
 pub use pause::PauseAll;
 pub use projects::{ProjectChange, ProjectRow};
 
-use crate::error::StepError;
+use crate::{
+    error::StepError,
+    settings::{self, Settings},
+};
 
 /// A connection of the owner.
 #[derive(Debug)]
@@ -32,10 +35,11 @@ pub struct Owner {
 impl Owner {
     /// Connects and takes the owner's role on. The login is a superuser or a member of the role.
     pub async fn connect(url: &SecretString) -> Result<Self, StepError> {
-        let options = PgConnectOptions::from_str(url.expose_secret())?
-            .application_name("undolog-owner")
-            .options([("lock_timeout", "10000"), ("statement_timeout", "60000")]);
-        let mut conn = options.connect().await?;
+        let timeouts = [("lock_timeout", 10_000), ("statement_timeout", 60_000)];
+        let options =
+            PgConnectOptions::from_str(url.expose_secret())?.application_name("undolog-owner");
+        let mut conn = Settings::new(&timeouts).on(options).connect().await?;
+        settings::make_durable(&mut conn).await?;
         conn.execute("SET ROLE undolog_owner; SET search_path = public, pg_temp").await?;
         Ok(Self { conn })
     }

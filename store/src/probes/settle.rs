@@ -52,6 +52,10 @@ impl Step for SettleProbe {
         self.org_id
     }
 
+    fn session_id(&self) -> Option<Uuid> {
+        Some(self.session_id)
+    }
+
     async fn run(&self, tx: &mut Tenant) -> Result<Decided<Settled>, StepError> {
         let Some(session) = LockedSession::lock_any(tx, self.session_id).await? else {
             return Ok(Ok(Settled::TooLate));

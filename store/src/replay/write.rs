@@ -71,6 +71,10 @@ impl Step for WriteSnapshot {
         self.org_id
     }
 
+    fn session_id(&self) -> Option<Uuid> {
+        Some(self.session_id)
+    }
+
     async fn run(&self, tx: &mut Tenant) -> Result<Decided<Written>, StepError> {
         if crate::guard!("snapshot.lock") {
             sqlx::query(

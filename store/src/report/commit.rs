@@ -16,6 +16,7 @@ use crate::{
     effects,
     error::{Decided, StepError},
     intercept::StoredResult,
+    lanes::Lane,
     payload,
     session::LockedSession,
     step::{Caller, Step},
@@ -44,9 +45,14 @@ pub struct Commit {
 impl Step for Commit {
     type Reply = ();
     const NAME: &'static str = "commit";
+    const LANE: Lane = Lane::Report;
 
     fn org_id(&self) -> Uuid {
         self.caller.org_id
+    }
+
+    fn session_id(&self) -> Option<Uuid> {
+        Some(self.session_id)
     }
 
     async fn run(&self, tx: &mut Tenant) -> Result<Decided<()>, StepError> {

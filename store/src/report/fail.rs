@@ -17,6 +17,7 @@ use crate::{
     effects::{self, EffectRow},
     error::{Decided, StepError},
     intercept,
+    lanes::Lane,
     rollback::{self, RollbackRow, Start},
     session::LockedSession,
     step::{Caller, Step},
@@ -45,9 +46,14 @@ pub struct Fail {
 impl Step for Fail {
     type Reply = ();
     const NAME: &'static str = "fail";
+    const LANE: Lane = Lane::Report;
 
     fn org_id(&self) -> Uuid {
         self.caller.org_id
+    }
+
+    fn session_id(&self) -> Option<Uuid> {
+        Some(self.session_id)
     }
 
     async fn run(&self, tx: &mut Tenant) -> Result<Decided<()>, StepError> {

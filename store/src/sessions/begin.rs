@@ -67,6 +67,10 @@ impl Step for Begin {
         self.caller.org_id
     }
 
+    fn session_id(&self) -> Option<Uuid> {
+        self.session_id
+    }
+
     async fn run(&self, tx: &mut Tenant) -> Result<Decided<Begun>, StepError> {
         let lease_seconds = self.check()?;
         let node = self.metadata()?;

@@ -34,6 +34,10 @@ impl Step for Complete {
         self.caller.org_id
     }
 
+    fn session_id(&self) -> Option<Uuid> {
+        Some(self.session_id)
+    }
+
     async fn run(&self, tx: &mut Tenant) -> Result<Decided<SessionState>, StepError> {
         let mut session = LockedSession::require(tx, self.session_id, &self.caller).await?;
         if session.state() == SessionState::Completed {

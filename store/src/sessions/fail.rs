@@ -44,6 +44,10 @@ impl Step for FailSession {
         self.caller.org_id
     }
 
+    fn session_id(&self) -> Option<Uuid> {
+        Some(self.session_id)
+    }
+
     async fn run(&self, tx: &mut Tenant) -> Result<Decided<SessionFailed>, StepError> {
         refuse_long("reason", &self.reason)?;
         let actor = self.caller.principal.as_str();

@@ -12,6 +12,7 @@ use uuid::Uuid;
 use crate::{
     effects::{self, EffectRow},
     error::{Decided, StepError},
+    lanes::Lane,
     rollback, service,
     session::LockedSession,
     step::{Caller, Step},
@@ -61,9 +62,14 @@ pub struct GrantStatus {
 impl Step for Heartbeat {
     type Reply = HeartbeatReply;
     const NAME: &'static str = "heartbeat";
+    const LANE: Lane = Lane::Report;
 
     fn org_id(&self) -> Uuid {
         self.caller.org_id
+    }
+
+    fn session_id(&self) -> Option<Uuid> {
+        Some(self.session_id)
     }
 
     async fn run(&self, tx: &mut Tenant) -> Result<Decided<HeartbeatReply>, StepError> {

@@ -174,6 +174,10 @@ impl Step for Rollback {
         self.caller.org_id
     }
 
+    fn session_id(&self) -> Option<Uuid> {
+        Some(self.session_id)
+    }
+
     async fn run(&self, tx: &mut Tenant) -> Result<Decided<RollbackReply>, StepError> {
         refuse_long("reason", &self.reason)?;
         let mut session = LockedSession::require(tx, self.session_id, &self.caller).await?;

@@ -41,6 +41,10 @@ impl Step for Savepoint {
         self.caller.org_id
     }
 
+    fn session_id(&self) -> Option<Uuid> {
+        Some(self.session_id)
+    }
+
     async fn run(&self, tx: &mut Tenant) -> Result<Decided<SavepointTaken>, StepError> {
         check_text("name", &self.name)?;
         let mut session = LockedSession::require(tx, self.session_id, &self.caller).await?;

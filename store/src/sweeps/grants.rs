@@ -68,6 +68,10 @@ impl Step for LoseGrants {
         self.org_id
     }
 
+    fn session_id(&self) -> Option<Uuid> {
+        Some(self.session_id)
+    }
+
     async fn run(&self, tx: &mut Tenant) -> Result<Decided<u64>, StepError> {
         let Some(mut session) = LockedSession::lock_any(tx, self.session_id).await? else {
             return Ok(Ok(0));

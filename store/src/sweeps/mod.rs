@@ -66,14 +66,6 @@ pub async fn run(store: &Store, schedule: Schedule) -> Result<Swept, StepError> 
     }
 }
 
-/// Whether the journal can be written to: what a worker's readiness asks.
-///
-/// # Errors
-/// The database could not be reached.
-pub async fn is_writable(store: &Store) -> Result<bool, StepError> {
-    Ok(sqlx::query_scalar("SELECT NOT pg_is_in_recovery()").fetch_one(store.pool()).await?)
-}
-
 /// Organisations that may have something of this kind due for at least this long.
 pub(crate) async fn due_orgs(
     store: &Store,

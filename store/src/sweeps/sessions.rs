@@ -141,6 +141,10 @@ impl Step for FailLost {
         self.org_id
     }
 
+    fn session_id(&self) -> Option<Uuid> {
+        Some(self.session_id)
+    }
+
     async fn run(&self, tx: &mut Tenant) -> Result<Decided<Verdict>, StepError> {
         let Some(mut session) = LockedSession::lock_any(tx, self.session_id).await? else {
             return Ok(Ok(Verdict::Alive));

@@ -45,6 +45,10 @@ impl Step for Advance {
         self.claim.org_id
     }
 
+    fn session_id(&self) -> Option<Uuid> {
+        Some(self.claim.session_id)
+    }
+
     async fn run(&self, tx: &mut Tenant) -> Result<Decided<Next>, StepError> {
         let claim = &self.claim;
         let Some(mut session) = LockedSession::lock_any(tx, claim.session_id).await? else {
@@ -95,6 +99,10 @@ impl Step for Record {
 
     fn org_id(&self) -> Uuid {
         self.claim.org_id
+    }
+
+    fn session_id(&self) -> Option<Uuid> {
+        Some(self.claim.session_id)
     }
 
     async fn run(&self, tx: &mut Tenant) -> Result<Decided<()>, StepError> {

@@ -67,7 +67,9 @@ async fn the_self_check_refuses_each_broken_guard() {
     let mut breaks: Vec<(&str, String)> =
         BREAKS.iter().map(|(kind, sql)| (*kind, (*sql).to_owned())).collect();
     breaks.extend(PARTITION_BREAKS.iter().map(|(kind, sql)| (*kind, sql.replace('%', &partition))));
-    breaks.push(("partitions", detach_all_but_two_ahead()));
+    breaks.push(("partitions", detach_next()));
+    breaks.push(("replication_role", "SET LOCAL session_replication_role = replica".to_owned()));
+    breaks.push(("durability", "SET LOCAL undolog.data_may_be_lost = off".to_owned()));
 
     for (kind, sql) in &breaks {
         run(&mut conn, "BEGIN").await;
@@ -99,15 +101,29 @@ async fn a_database_without_our_schema_is_refused_with_what_to_do() {
     assert!(error.to_string().contains("run `undolog migrate`"), "{error}");
 }
 
-/// Two months ahead are left of fourteen.
-fn detach_all_but_two_ahead() -> String {
-    "DO $$ DECLARE month text; BEGIN
-         FOR month IN SELECT to_char(
-           date_trunc('month', now() AT TIME ZONE 'UTC') + make_interval(months => n),
-             'YYYY_MM') FROM generate_series(3, 14) AS n
-         LOOP
-             EXECUTE 'ALTER TABLE undolog_effect_log DETACH PARTITION undolog_effect_log_' || month;
-         END LOOP;
+/// Only the next month is missing.
+fn detach_next() -> String {
+    "DO $$ BEGIN
+         EXECUTE 'ALTER TABLE undolog_signatures DETACH PARTITION undolog_signatures_' || to_char(
+             date_trunc('month', now() AT TIME ZONE 'UTC') + interval '1 month', 'YYYY_MM');
      END $$"
         .to_owned()
+}
+
+#[tokio::test]
+async fn few_months_ahead_are_no_reason_not_to_serve() {
+    let (server, _) = Server::migrated("few-months").await;
+    let mut conn = server.connect("postgres").await;
+    run(
+        &mut conn,
+        "DO $$ DECLARE month text; BEGIN
+             FOR month IN SELECT to_char(date_trunc('month', now() AT TIME ZONE 'UTC')
+                 + make_interval(months => n), 'YYYY_MM') FROM generate_series(2, 14) AS n
+             LOOP
+                 EXECUTE 'DROP TABLE undolog_effect_log_' || month;
+             END LOOP;
+         END $$; SET ROLE undolog_app",
+    )
+    .await;
+    check_runtime(&mut conn).await.unwrap();
 }

@@ -98,7 +98,8 @@ async fn a_crowd_waits(callers: usize) -> String {
     let after = memory_kib(pid);
     assert!(after <= before + MEMORY_KIB_MAX, "{before} KiB before, {after} KiB now");
     let connections = idle_connections(&world).await;
-    assert!(connections <= 9, "{connections} connections");
+    // The pool's eight, one that listens, one for ticks, two for reports and keys.
+    assert!(connections <= 12, "{connections} connections");
 
     let began = std::time::Instant::now();
     approve(&boss, &approval).await.unwrap();

@@ -7,6 +7,7 @@ mod cancelled;
 mod dev;
 mod errors;
 mod operators;
+mod overload;
 mod paging;
 mod registry;
 mod sizes;

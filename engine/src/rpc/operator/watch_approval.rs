@@ -5,7 +5,6 @@
 use std::{pin::Pin, sync::Arc};
 
 use futures::{Stream, stream};
-use tokio::sync::OwnedSemaphorePermit;
 use tonic::Status;
 use undolog_core::reason::{Reason, Refusal};
 use undolog_proto::v1;
@@ -20,6 +19,7 @@ use crate::{
     call::{Call, Engine},
     convert::uuid,
     hub::Until,
+    places::Place,
     status,
 };
 
@@ -32,8 +32,7 @@ pub(super) async fn run(
     call: Call<v1::WatchApprovalRequest>,
 ) -> Result<Updates, Status> {
     let approval_id = uuid("approval_id", &call.message.approval_id)?;
-    let full = "this engine lets as many callers watch approvals as it may";
-    let place = status::place(&engine.watchers, full)?;
+    let place = engine.watchers.take(call.who)?;
     let watcher =
         Watcher { engine: Arc::clone(engine), caller: call.caller, approval_id, _place: place };
     // What is refused is refused before the stream begins.
@@ -51,7 +50,7 @@ struct Watcher {
     engine: Arc<Engine>,
     caller: Caller,
     approval_id: Uuid,
-    _place: OwnedSemaphorePermit,
+    _place: Place,
 }
 
 enum At {
