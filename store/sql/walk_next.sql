@@ -12,11 +12,9 @@ SELECT u.undo_id, u.session_id, u.effect_id, u.attempt, u.stack_position, u.comp
   u.compensation_args_raw AS args_raw, u.result_templates, u.state, u.retry_count, u.max_retries,
   u.retry_backoff_ms, u.round, u.next_try_at, u.interruptions, u.deferred_since, u.skip_reason,
   u.cause, u.superseded_by, u.last_error, u.last_error_raw, u.registered_at, u.compensated_at,
-  COALESCE((
-    SELECT true FROM undolog_undo_attempts a
-    WHERE a.undo_id = u.undo_id AND a.org_id = $2 AND a.outcome = 'succeeded'
-    -- The order that the key has: else an index of the organisation's calls may be taken.
-    ORDER BY a.round DESC, a.number DESC LIMIT 1), false) AS has_success,
+  EXISTS (
+    SELECT FROM undolog_undo_attempts a
+    WHERE a.undo_id = u.undo_id AND a.org_id = $2 AND a.outcome = 'succeeded') AS has_success,
   COALESCE((
     SELECT true FROM undolog_undo_attempts a
     WHERE a.undo_id = u.undo_id AND a.org_id = $2 AND a.outcome IS NOT NULL AND a.may_have_run
