@@ -17,7 +17,7 @@ use tokio::sync::Notify;
 use undolog_store::{
     StepError, Store,
     announced::{Announced, TICKETS},
-    ticket,
+    guard, ticket,
 };
 
 use crate::handler::Shared;
@@ -67,6 +67,9 @@ pub(crate) async fn listen(shared: Arc<Shared>) {
         };
         metrics::counter!("undolog_listen_failures_total").increment(1);
         tracing::warn!(%error, "tickets are not announced for a while; the queue is polled");
+        if !guard!("queue.listen_again") {
+            return;
+        }
         pause = if listened { AGAIN_AFTER.0 } else { (pause * 2).min(AGAIN_AFTER.1) };
         tokio::select! {
             () = shared.stop.cancelled() => return,

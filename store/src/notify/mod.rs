@@ -7,5 +7,5 @@ mod target;
 
 pub(crate) use outbox::write;
 pub use send::{Delivery, LEASE_MS, Outcome, claim, settle, wake};
-pub(crate) use send::{delete_old, due_orgs, old_orgs};
+pub(crate) use send::{delete_old, due_orgs, enqueue, old_orgs};
 pub(crate) use target::check_target;

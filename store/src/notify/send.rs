@@ -133,7 +133,7 @@ pub async fn wake(store: &Store, org_id: Uuid) -> Result<(), StepError> {
 
 /// Issues the organisation's ticket, so that nothing due stays unseen. All of an organisation's
 /// steps would wait for this one row, so none of them does this in its own transaction.
-async fn enqueue(tx: &mut Tenant, after_ms: i64) -> Result<(), StepError> {
+pub(crate) async fn enqueue(tx: &mut Tenant, after_ms: i64) -> Result<(), StepError> {
     let kind = TicketKind::Notification;
     let subject = tx.org_id().to_string();
     sqlx::query(
