@@ -21,7 +21,10 @@ async fn asked_at(bench: &mut Bench, witness: &Witness, slug: &str, route: &str)
     bench.org = Org::create(bench.db.pool(), slug).await;
     bench.session = Uuid::new_v4();
     bench.continue_on_failure().await;
-    let body = json!({"endpoint": witness.url("/undo/pay"), "arg_mapping": {"id": "{result.id}"}});
+    let body = json!({
+        "endpoint": witness.url("/undo/pay"), "arg_mapping": {"id": "{result.id}"},
+        "done_statuses": [404],
+    });
     bench.compensation("undo_pay", body).await;
     let probe = json!({
         "method": "GET", "endpoint": witness.url(route), "timeout_ms": 30_000,
