@@ -188,8 +188,8 @@ async fn serve_calls(
 }
 
 /// Waits until nothing but streams is left of an engine that stops. Clients that stopped reading
-/// hold theirs open; they wait for nothing, so nobody waits for them. Everybody else had the time to
-/// read what was sent.
+/// hold theirs open; they wait for nothing, so nobody waits for them. Everybody else had the time
+/// to read what was sent.
 async fn left_alone(shutdown: &CancellationToken, under_way: &UnderWay) {
     shutdown.cancelled().await;
     let mut quiet_since = None;

@@ -70,7 +70,8 @@ impl Settings {
         let wanted: Vec<_> = wanted.chain(OF_THE_LIBRARY.iter().copied()).collect();
         let (names, values): (Vec<&str>, Vec<&str>) = wanted.into_iter().unzip();
         let differ: Vec<String> = sqlx::query_scalar(
-            "SELECT format('%s is %s instead of %s', w.name, coalesce(s.setting, 'not set'), w.value) \
+            "SELECT format('%s is %s instead of %s', w.name, \
+                 coalesce(s.setting, 'not set'), w.value) \
              FROM unnest($1::text[], $2::text[]) AS w (name, value) \
              LEFT JOIN pg_settings s ON s.name = w.name \
              WHERE s.setting IS DISTINCT FROM w.value ORDER BY 1",

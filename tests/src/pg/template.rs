@@ -50,8 +50,8 @@ pub(crate) async fn ensure(url_of: impl Fn(&str) -> String) -> String {
         undolog_store::migrate::migrate(&url).await.unwrap_or_else(|e| panic!("migrate: {e}"));
         run(&mut admin, &format!("ALTER DATABASE template_building RENAME TO {name}")).await;
     }
-    // Nothing of ours serves on a server without fsync unless it says so itself. One that was started
-    // by an older build of the kit does not.
+    // Nothing of ours serves on a server without fsync unless it says so itself. One that was
+    // started by an older build of the kit does not.
     run(&mut admin, "ALTER ROLE ALL SET undolog.data_may_be_lost = 'on'").await;
     admin.close().await.expect("close");
     name
