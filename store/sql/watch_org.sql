@@ -4,19 +4,37 @@
 -- nothing can still appear below a row that was read; earlier epochs are decided in whole. Inside a
 -- transaction the session's own numbers order the events: event ids of one millisecond are random.
 -- What was visible in the snapshot where the stream started ($9) is over and left out.
--- Lock: none. Index: idx_undolog_effect_events_org of each partition, by (epoch, tx) at both ends: what
--- is held back behind an open transaction is not read at each look.
+-- Lock: none. Index: idx_undolog_effect_events_org of each partition. The epoch of now is asked for by
+-- equality, since a scan ends at a bound of several columns only where the first one passes it: so
+-- what is held back behind an open transaction is not read at each look.
 WITH page AS (
-  SELECT e.session_id, e.seq, e.epoch, e.tx AS tx_order, e.tx::text AS tx, e.kind, e.subject,
-    e.subject_id, e.from_state, e.to_state, e.attempt, e.actor, e.occurred_at,
-    e.detail::text AS detail
-  FROM undolog_effect_events e
-  WHERE e.org_id = $1 AND (e.epoch, e.tx) >= ($2, $3::text::xid8)
-    AND (e.epoch, e.tx, e.session_id, e.seq) > ($2, $3::text::xid8, $4::uuid, $5)
-    AND (e.epoch, e.tx) < ((SELECT epoch FROM undolog_cluster),
-      CASE WHEN $8 THEN pg_snapshot_xmin(pg_current_snapshot()) ELSE '9223372036854775807' END)
-    AND ($9::text IS NULL OR NOT pg_visible_in_snapshot(e.tx, $9::text::pg_snapshot))
-  ORDER BY e.epoch, e.tx, e.session_id, e.seq
+  SELECT one.* FROM (
+    (SELECT e.session_id, e.seq, e.epoch, e.tx AS tx_order, e.tx::text AS tx, e.kind, e.subject,
+      e.subject_id, e.from_state, e.to_state, e.attempt, e.actor, e.occurred_at,
+      e.detail::text AS detail
+    FROM undolog_effect_events e
+    WHERE e.org_id = $1 AND e.epoch < (SELECT epoch FROM undolog_cluster)
+      AND (e.epoch, e.tx) >= ($2, $3::text::xid8)
+      AND (e.epoch, e.tx, e.session_id, e.seq) > ($2, $3::text::xid8, $4::uuid, $5)
+      AND ($9::text IS NULL OR NOT pg_visible_in_snapshot(e.tx, $9::text::pg_snapshot))
+    ORDER BY e.epoch, e.tx, e.session_id, e.seq
+    LIMIT $6)
+    UNION ALL
+    (SELECT e.session_id, e.seq, e.epoch, e.tx AS tx_order, e.tx::text AS tx, e.kind, e.subject,
+      e.subject_id, e.from_state, e.to_state, e.attempt, e.actor, e.occurred_at,
+      e.detail::text AS detail
+    FROM undolog_effect_events e
+    WHERE e.org_id = $1 AND e.epoch = (SELECT epoch FROM undolog_cluster)
+      AND e.tx >= CASE WHEN $2 < (SELECT epoch FROM undolog_cluster) THEN '0'
+        ELSE $3::text::xid8 END
+      AND e.tx < CASE WHEN $8 THEN pg_snapshot_xmin(pg_current_snapshot())
+        ELSE '9223372036854775807' END
+      AND (e.epoch, e.tx, e.session_id, e.seq) > ($2, $3::text::xid8, $4::uuid, $5)
+      AND ($9::text IS NULL OR NOT pg_visible_in_snapshot(e.tx, $9::text::pg_snapshot))
+    ORDER BY e.epoch, e.tx, e.session_id, e.seq
+    LIMIT $6)
+  ) AS one
+  ORDER BY one.epoch, one.tx_order, one.session_id, one.seq
   LIMIT $6
 ), sized AS (
   SELECT page.*, row_number() OVER (ORDER BY epoch, tx_order, session_id, seq) AS place,

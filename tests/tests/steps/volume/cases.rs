@@ -303,8 +303,8 @@ const ONE_SESSION: &[Case] = &[
         "from the start",
         APP,
         "@org, 0, '0', '00000000-0000-0000-0000-000000000000', 0, 501, 3145728, true, NULL",
-        3_000,
-        6_000,
+        1_000,
+        1_500,
     ),
     case("watch_held.sql", "what is held back", APP, "@org", 20, 200),
     case(
