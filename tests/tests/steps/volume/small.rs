@@ -152,4 +152,5 @@
         "session_report.sql",
         "rows of one session, found by its id; a session has a bounded number of calls",
     ),
+    ("walk_confirmed.sql", "the newest hundred attempts of one function"),
 ]
