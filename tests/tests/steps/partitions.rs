@@ -48,7 +48,11 @@ async fn partitions(conn: &mut PgConnection, sql: &str) -> BTreeMap<String, BTre
         _ => "NULL",
     };
     let values: Vec<&str> = kinds.iter().map(value).collect();
-    let explain = format!("EXPLAIN (COSTS OFF) EXECUTE statement({})", values.join(", "));
+    let values = match values.join(", ") {
+        none if none.is_empty() => none,
+        values => format!("({values})"),
+    };
+    let explain = format!("EXPLAIN (COSTS OFF) EXECUTE statement{values}");
     let plan: Vec<String> =
         sqlx::query_scalar(&explain).persistent(false).fetch_all(&mut *conn).await.expect("a plan");
     let mut read: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
