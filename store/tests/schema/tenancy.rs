@@ -146,8 +146,16 @@ async fn runtime_roles_cannot_delete_or_rewrite_history() {
 }
 
 /// Tables of settings: a row of theirs is written by a person, not by a call.
-const SETTINGS: [&str; 4] =
-    ["undolog_api_keys", "undolog_brakes", "undolog_breakers", "undolog_pauses"];
+const SETTINGS: [&str; 7] = [
+    "undolog_api_keys",
+    "undolog_brakes",
+    "undolog_breakers",
+    // One row a second and function, however many calls there are.
+    "undolog_call_counts",
+    "undolog_pauses",
+    "undolog_proxies",
+    "undolog_route_breakers",
+];
 
 #[tokio::test]
 async fn rows_of_calls_lock_their_organisation_by_documented_keys_only() {
