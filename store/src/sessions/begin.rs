@@ -153,6 +153,10 @@ impl Begin {
                 Reason::InvalidArgument,
                 format!("lease_seconds must be at least {}", limits::SESSION_LEASE_SECONDS_MIN),
             )),
+            seconds if seconds > limits::SESSION_LEASE_SECONDS_MAX => Err(StepError::refuse(
+                Reason::InvalidArgument,
+                format!("lease_seconds must be at most {}", limits::SESSION_LEASE_SECONDS_MAX),
+            )),
             seconds => Ok(seconds),
         }
     }

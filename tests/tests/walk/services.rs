@@ -2,7 +2,11 @@
 
 use std::time::Duration;
 
-use undolog_core::{limits::PROXIES_GONE_SECONDS, role::Role};
+use undolog_core::{
+    Reason,
+    limits::{PROXIES_GONE_SECONDS, SESSION_LEASE_SECONDS_MAX},
+    role::Role,
+};
 use undolog_store::{
     operate::{Resolution, ResolveEffect},
     service,
@@ -110,7 +114,7 @@ async fn an_operator_settles_a_call_whose_lease_is_past_while_proxies_are_out() 
         note: "asked the provider".into(),
     };
     let refused = bench.store.run(resolve(Resolution::NotApplied)).await;
-    crate::bench::refused(refused, undolog_core::Reason::InProgress);
+    crate::bench::refused(refused, Reason::InProgress);
     pass(&bench, 901).await;
     bench.store.run(resolve(Resolution::NotApplied)).await.expect("resolved");
     assert_eq!(bench.effect_state(running).await, "failed");
@@ -136,4 +140,24 @@ async fn a_row_of_proxies_remembers_a_bounded_number() {
         .await
         .expect("a row");
     assert_eq!(ids, 256);
+}
+
+#[tokio::test]
+async fn a_lease_longer_than_the_longest_is_refused() {
+    let bench = Bench::new().await;
+    for (lease_seconds, is_taken) in [
+        (SESSION_LEASE_SECONDS_MAX, true),
+        (SESSION_LEASE_SECONDS_MAX + 1, false),
+        (u32::MAX, false),
+    ] {
+        let session_id = Some(Uuid::new_v4());
+        let begun =
+            bench.store.run(Begin { session_id, lease_seconds, ..bench.begin_step() }).await;
+        if is_taken {
+            begun.expect("begun");
+        } else {
+            crate::bench::refused(begun, Reason::InvalidArgument);
+        }
+    }
+    assert_eq!(bench.count("undolog_sessions").await, 1);
 }
