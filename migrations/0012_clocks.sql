@@ -272,3 +272,16 @@ BEGIN
 END $$;
 REVOKE ALL ON FUNCTION undolog_rewind(bigint, int) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION undolog_rewind(bigint, int) TO undolog_worker;
+
+-- ------------------------------------------------------------------ mass expiry
+
+ALTER TABLE undolog_brakes ADD COLUMN classes bigint[] NOT NULL DEFAULT '{}';
+COMMENT ON COLUMN undolog_brakes.classes IS
+  'The classes of leases that are held: the longest lease of each, in milliseconds';
+
+-- The class of a lease: leases of about one length are judged together, over a time of that length.
+-- Its number is the longest lease of the class: five minutes, and twice the one before.
+CREATE FUNCTION undolog_lease_class(lease_ms bigint) RETURNS bigint
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+  SELECT 300000 * (1::bigint << ceil(log(2, greatest(lease_ms, 300000)::numeric / 300000))::int)
+$$;

@@ -45,7 +45,19 @@ const SINCE_0011: &[Index] = &[
 ];
 
 // 0012 --------------------------------------------------------------------------------------------
-const SINCE_0012: &[Index] = &[];
+const SINCE_0012: &[Index] = &[
+    // What the brake of a mass expiry counts. Neither column changes while a session is renewed.
+    index(
+        "idx_undolog_sessions_live",
+        "undolog_sessions",
+        "(org_id, lease_ms) WHERE state IN ('active', 'awaiting_approval')",
+    ),
+    index(
+        "idx_undolog_sessions_lost",
+        "undolog_sessions",
+        "(org_id, lease_failed_at) WHERE lease_failed_at IS NOT NULL",
+    ),
+];
 
 // 0013 --------------------------------------------------------------------------------------------
 const SINCE_0013: &[Index] = &[

@@ -2,6 +2,8 @@
 //! network's or ours than that many agents'. Nothing is undone until it has been looked at, or has
 //! lasted for one more lease; then it goes on slowly.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use chrono::{DateTime, Duration, Utc};
 use sqlx::FromRow;
 use undolog_core::limits::{BRAKE_MIN, BRAKE_PERCENT};
@@ -32,6 +34,11 @@ impl BrakeState {
     #[must_use]
     pub const fn holds(self) -> bool {
         matches!(self, Self::Raised | Self::Stopped)
+    }
+
+    /// Whether an operator's word stands.
+    const fn is_operators(self) -> bool {
+        matches!(self, Self::Stopped | Self::Forced)
     }
 
     const fn as_str(self) -> &'static str {
@@ -66,19 +73,49 @@ pub struct Brake {
 }
 
 /// How many sessions may fail now.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Allowance {
-    /// So many.
-    pub sessions: usize,
+    /// So many of the classes that are held.
+    pub sessions: i64,
+    /// The classes of leases that are held; the others go on as they like.
+    pub held: BTreeSet<i64>,
     /// The brake after this decision.
     pub state: BrakeState,
 }
 
+impl Allowance {
+    /// May one more session of this class fail?
+    pub(super) fn allows(&self, class: i64) -> bool {
+        match self.state {
+            BrakeState::Stopped => false,
+            BrakeState::Forced => true,
+            _ => self.sessions > 0 || !self.held.contains(&class),
+        }
+    }
+
+    /// One did.
+    pub(super) fn took(&mut self, class: i64) {
+        if self.held.contains(&class) {
+            self.sessions -= 1;
+        }
+    }
+}
+
 /// The numbers of one look.
-#[derive(Debug, Clone, Copy, FromRow)]
+#[derive(Debug, Clone, Copy, Default)]
 struct Counts {
     failed: i64,
     live: i64,
+}
+
+impl Counts {
+    fn threshold(self) -> i64 {
+        i64::from(BRAKE_MIN).max(self.live * i64::from(BRAKE_PERCENT) / 100)
+    }
+
+    fn is_mass(self, lost: i64) -> bool {
+        lost.saturating_add(self.failed) > self.threshold() && crate::guard!("sweep.brake")
+    }
 }
 
 #[derive(FromRow)]
@@ -87,60 +124,94 @@ struct Row {
     raised_at: DateTime<Utc>,
     hold_until: DateTime<Utc>,
     last_failed_at: Option<DateTime<Utc>>,
+    classes: Vec<i64>,
+}
+
+/// Whether an operator has stopped the brake meanwhile.
+pub(super) async fn is_stopped(store: &Store, org_id: Uuid) -> Result<bool, StepError> {
+    let mut tx = Tenant::begin(store, org_id).await?;
+    let is_stopped = sqlx::query_scalar(
+        "SELECT EXISTS (SELECT FROM undolog_brakes WHERE org_id = $1 AND state = 'stopped')",
+    )
+    .bind(org_id)
+    .fetch_one(tx.conn())
+    .await?;
+    tx.commit().await?;
+    Ok(is_stopped)
 }
 
 /// Decides how many of an organisation's lost sessions may fail now, and records the decision.
-/// `window_ms` is the longest lease among them.
+/// Leases of about one length are judged together, over a time of that length: `lost` is how many of
+/// each class are lost.
 ///
 /// # Errors
 /// The database could not be reached.
 pub async fn brake(
     store: &Store,
     org_id: Uuid,
-    lost: usize,
-    window_ms: Option<i64>,
+    lost: &BTreeMap<i64, i64>,
 ) -> Result<Allowance, StepError> {
     let mut tx = Tenant::begin(store, org_id).await?;
     let t: DateTime<Utc> =
         sqlx::query_scalar("SELECT clock_timestamp()").fetch_one(tx.conn()).await?;
     let row: Option<Row> = sqlx::query_as(
-        "SELECT state, raised_at, hold_until, last_failed_at FROM undolog_brakes \
+        "SELECT state, raised_at, hold_until, last_failed_at, classes FROM undolog_brakes \
          WHERE org_id = $1 FOR NO KEY UPDATE",
     )
     .bind(org_id)
     .fetch_optional(tx.conn())
     .await?;
-    let before = row.map_or(
-        Brake { state: BrakeState::Released, raised_at: t, hold_until: t, last_failed_at: None },
-        |row| Brake {
-            state: BrakeState::from_column(&row.state),
-            raised_at: row.raised_at,
-            hold_until: row.hold_until,
-            last_failed_at: row.last_failed_at,
-        },
+    let mut before =
+        Brake { state: BrakeState::Released, raised_at: t, hold_until: t, last_failed_at: None };
+    let mut held = BTreeSet::new();
+    if let Some(row) = row {
+        let state = BrakeState::from_column(&row.state);
+        let Row { raised_at, hold_until, last_failed_at, classes, .. } = row;
+        before = Brake { state, raised_at, hold_until, last_failed_at };
+        held.extend(classes);
+    }
+    let before_classes = held.clone();
+    let counts = counts(&mut tx, org_id, lost, &held).await?;
+    let lost_of = |class: &i64| lost.get(class).copied().unwrap_or(0);
+    held.extend(
+        counts.iter().filter(|(class, c)| c.is_mass(lost_of(class))).map(|(class, _)| *class),
     );
-    let window = Duration::milliseconds(window_ms.unwrap_or(0));
-    let counts = match window_ms {
-        Some(window_ms) => counts(&mut tx, org_id, window_ms).await?,
-        None => Counts { failed: 0, live: 0 },
-    };
-    let lost_now = i64::try_from(lost).unwrap_or(i64::MAX);
-    let (after, allowed) = decide(&before, lost_now, counts, window, t);
-    if changed(&before, &after) {
-        save(&mut tx, org_id, &after, lost_now, counts.live).await?;
+    let (mut lost_now, mut sum) = (0_i64, Counts::default());
+    for class in &held {
+        let Counts { failed, live } = counts.get(class).copied().unwrap_or_default();
+        lost_now = lost_now.saturating_add(lost_of(class));
+        sum = Counts { failed: sum.failed + failed, live: sum.live + live };
+    }
+    let window = Duration::milliseconds(held.last().copied().unwrap_or(0));
+    let (after, allowed) = decide(&before, lost_now, sum, window, t);
+    if after.state == BrakeState::Released {
+        held.clear();
+    }
+    if changed(&before, &after) || (held != before_classes && !before.state.is_operators()) {
+        save(&mut tx, org_id, &after, lost_now, sum.live, &held).await?;
     }
     tx.commit().await?;
-    announce(org_id, before.state, after.state, lost, counts);
-    let sessions = usize::try_from(allowed).unwrap_or(usize::MAX).min(lost);
-    Ok(Allowance { sessions, state: after.state })
+    announce(org_id, before.state, after.state, lost_now, sum);
+    Ok(Allowance { sessions: allowed, held, state: after.state })
 }
 
-async fn counts(tx: &mut Tenant, org_id: Uuid, window_ms: i64) -> Result<Counts, StepError> {
-    Ok(sqlx::query_as(include_str!("../../sql/brake_counts.sql"))
+/// The numbers of each class that is lost or held.
+async fn counts(
+    tx: &mut Tenant,
+    org_id: Uuid,
+    lost: &BTreeMap<i64, i64>,
+    held: &BTreeSet<i64>,
+) -> Result<BTreeMap<i64, Counts>, StepError> {
+    let classes: BTreeSet<i64> = lost.keys().chain(held).copied().collect();
+    let lost: Vec<i64> =
+        classes.iter().map(|class| lost.get(class).copied().unwrap_or(0)).collect();
+    let rows: Vec<(i64, i64, i64)> = sqlx::query_as(include_str!("../../sql/brake_counts.sql"))
         .bind(org_id)
-        .bind(window_ms)
-        .fetch_one(tx.conn())
-        .await?)
+        .bind(classes.into_iter().collect::<Vec<_>>())
+        .bind(lost)
+        .fetch_all(tx.conn())
+        .await?;
+    Ok(rows.into_iter().map(|(class, failed, live)| (class, Counts { failed, live })).collect())
 }
 
 fn changed(before: &Brake, after: &Brake) -> bool {
@@ -153,6 +224,7 @@ async fn save(
     brake: &Brake,
     expired: i64,
     live: i64,
+    classes: &BTreeSet<i64>,
 ) -> Result<(), StepError> {
     sqlx::query(include_str!("../../sql/brake_save.sql"))
         .bind(org_id)
@@ -162,12 +234,13 @@ async fn save(
         .bind(brake.raised_at)
         .bind(brake.hold_until)
         .bind(brake.last_failed_at)
+        .bind(classes.iter().copied().collect::<Vec<_>>())
         .execute(tx.conn())
         .await?;
     Ok(())
 }
 
-fn announce(org_id: Uuid, before: BrakeState, after: BrakeState, lost: usize, counts: Counts) {
+fn announce(org_id: Uuid, before: BrakeState, after: BrakeState, lost: i64, counts: Counts) {
     if before == after {
         return;
     }
@@ -202,8 +275,7 @@ fn decide(
     window: Duration,
     t: DateTime<Utc>,
 ) -> (Brake, i64) {
-    let threshold = i64::from(BRAKE_MIN).max(counts.live * i64::from(BRAKE_PERCENT) / 100);
-    let is_mass = lost.saturating_add(counts.failed) > threshold && crate::guard!("sweep.brake");
+    let (threshold, is_mass) = (counts.threshold(), counts.is_mass(lost));
     let released = Brake { state: BrakeState::Released, ..*brake };
     let brake = if is_stale(brake, window, t) { &released } else { brake };
     match brake.state {

@@ -1,6 +1,8 @@
 //! Lost sessions: an agent that is gone leaves its effects behind, so its session fails and is
 //! rolled back.
 
+use std::collections::BTreeMap;
+
 use chrono::{DateTime, Utc};
 use serde_json::json;
 use sqlx::FromRow;
@@ -10,7 +12,11 @@ use undolog_core::{
 };
 use uuid::Uuid;
 
-use super::{ACTOR, BrakeState, Swept, brake, due_orgs, left};
+use super::{
+    ACTOR, BrakeState, Swept,
+    brake::{self, brake},
+    due_orgs, left,
+};
 use crate::{
     error::{Decided, StepError},
     pool::Store,
@@ -22,8 +28,10 @@ use crate::{
 
 /// The lease that silence stands for in an implicit session.
 pub(super) const SILENCE_MS: i64 = IMPLICIT_SILENCE_SECONDS as i64 * 1000;
-/// Lost sessions that one run reads per organisation. The brake needs no more to raise.
-const LOST_MAX: i64 = 10_000;
+/// Lost sessions of one class of leases that one run fails per organisation; they are all counted.
+const LOST_MAX: i64 = 5_000;
+/// After so many failures a run asks whether an operator has stopped it meanwhile.
+const LOOK_EVERY: u64 = 50;
 
 /// Fails the lost sessions of all organisations, as far as their brakes allow.
 ///
@@ -45,39 +53,61 @@ pub async fn sessions(store: &Store) -> Result<Swept, StepError> {
     Ok(swept)
 }
 
+/// A session that looks lost, with how many of its class of leases do.
+#[derive(Debug, Clone, Copy, FromRow)]
+struct Candidate {
+    session_id: Uuid,
+    class: i64,
+    is_kept: bool,
+    lost: i64,
+}
+
 async fn of_org(store: &Store, org_id: Uuid) -> Result<(Swept, BrakeState), StepError> {
     let mut tx = Tenant::begin(store, org_id).await?;
-    let lost: Vec<(Uuid, i64, bool)> = sqlx::query_as(include_str!("../../sql/sweep_sessions.sql"))
+    // Compiling the plan would take longer than running it.
+    sqlx::query("SET LOCAL jit = off").execute(tx.conn()).await?;
+    let over: Vec<Candidate> = sqlx::query_as(include_str!("../../sql/sweep_sessions.sql"))
         .bind(org_id)
         .bind(SILENCE_MS)
         .bind(LOST_MAX)
         .fetch_all(tx.conn())
         .await?;
     tx.commit().await?;
-    let (kept, candidates): (Vec<_>, Vec<_>) = lost.into_iter().partition(|(.., kept)| *kept);
+    let (kept, candidates): (Vec<_>, Vec<_>) = over.into_iter().partition(|one| one.is_kept);
     // Looking at what a live grant keeps alive writes down until when it does.
-    for (session_id, ..) in kept {
+    for Candidate { session_id, .. } in kept {
         let look = FailLost { org_id, session_id, may_fail: false };
         if let Err(error) = store.run(look).await {
             left("sessions", org_id, &error);
         }
     }
-    let window_ms = candidates.iter().map(|(_, lease_ms, _)| *lease_ms).max();
-    let allowance = brake(store, org_id, candidates.len(), window_ms).await?;
+    let lost: BTreeMap<i64, i64> = candidates.iter().map(|one| (one.class, one.lost)).collect();
+    let mut allowance = brake(store, org_id, &lost).await?;
     let mut swept = Swept::default();
-    for (session_id, ..) in candidates.iter().take(allowance.sessions) {
+    for Candidate { session_id, class, .. } in candidates {
+        if !allowance.allows(class) {
+            continue;
+        }
+        if swept.settled > 0
+            && swept.settled.is_multiple_of(LOOK_EVERY)
+            && brake::is_stopped(store, org_id).await?
+        {
+            break;
+        }
         crate::crash_point!("sweep.before_session");
-        let fail = FailLost { org_id, session_id: *session_id, may_fail: true };
-        match store.run(fail).await {
+        match store.run(FailLost { org_id, session_id, may_fail: true }).await {
             Ok(Verdict::Failed) => {
                 metrics::counter!("undolog_sessions_lost_total").increment(1);
+                allowance.took(class);
                 swept.settled += 1;
             }
             Ok(_) => {}
+            // It takes nobody's place: the next one is tried.
             Err(error) => swept.add(left("sessions", org_id, &error)),
         }
     }
-    swept.left += candidates.len().saturating_sub(allowance.sessions) as u64;
+    let all: i64 = lost.values().sum();
+    swept.left += all.unsigned_abs().saturating_sub(swept.settled).saturating_sub(swept.left);
     Ok((swept, allowance.state))
 }
 

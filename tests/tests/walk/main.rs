@@ -4,6 +4,7 @@
 #[path = "../steps/bench.rs"]
 #[expect(dead_code, reason = "the bench serves two test programs")]
 mod bench;
+mod brakes;
 mod claims;
 mod clocks;
 mod drains;
