@@ -149,6 +149,26 @@ fn only_the_store_speaks_sql() {
 }
 
 #[test]
+fn the_oracle_shares_no_code_with_what_it_judges() {
+    let mut files = 0;
+    let mut findings = Vec::new();
+    for (name, text) in texts(".rs") {
+        if !name.starts_with("tests/tests/oracle/model/") {
+            continue;
+        }
+        files += 1;
+        let code = (1..).zip(text.lines()).filter(|(_, line)| !line.trim_start().starts_with("//"));
+        for (number, line) in code {
+            if ["undolog_", "crate::", "extern "].iter().any(|word| line.contains(word)) {
+                findings.push(format!("{name}:{number}: {}", line.trim()));
+            }
+        }
+    }
+    assert!(files > 10, "the oracle has only {files} files");
+    none("the oracle names code outside itself", &findings);
+}
+
+#[test]
 fn every_sql_file_is_used_and_says_what_it_promises() {
     let store: String = texts(".rs")
         .into_iter()

@@ -1,0 +1,150 @@
+//! A Postgres whose clock the driver moves, with organisations and tools.
+
+use chrono::{Duration, Utc};
+use serde_json::{Value, json};
+use sqlx::PgPool;
+use undolog_core::{Tier, role::Role};
+use undolog_store::{
+    Caller, Store, StoreOptions,
+    registry::{CompensationInput, RegisterCompensation, RegisterTool, ToolInput},
+};
+use undolog_tests::{pg::PrivateCluster, world::Org};
+use uuid::Uuid;
+
+/// What one task of the driver works on.
+pub(crate) struct Lane {
+    cluster: PrivateCluster,
+    pub(crate) engine: Store,
+    pub(crate) worker: Store,
+    /// By `on_dead_letter`: halt, continue.
+    pub(crate) orgs: [Uuid; 2],
+    moved: std::sync::atomic::AtomicI64,
+}
+
+impl Lane {
+    pub(crate) async fn start() -> Lane {
+        let cluster = PrivateCluster::start().await;
+        let store = async |role| {
+            let options = StoreOptions::new(cluster.url().into(), Some(role), "oracle");
+            Store::connect(&options).await.expect("connect")
+        };
+        let (engine, worker) = (store("undolog_app").await, store("undolog_worker").await);
+        let mut orgs = [Uuid::nil(); 2];
+        for (place, policy) in orgs.iter_mut().zip(["halt", "continue"]) {
+            let org = Org::create(cluster.pool(), policy).await;
+            org.set(cluster.pool(), "on_dead_letter", policy).await;
+            org.set(cluster.pool(), "settle_ms", "0").await;
+            registry(&engine, org.id).await;
+            *place = org.id;
+        }
+        let moved = std::sync::atomic::AtomicI64::new(0);
+        Lane { cluster, engine, worker, orgs, moved }
+    }
+
+    /// Past row-level security.
+    pub(crate) fn pool(&self) -> &PgPool {
+        self.cluster.pool()
+    }
+
+    /// Moves the database's clock.
+    pub(crate) async fn step_clock(&self, minutes: i64) {
+        use std::sync::atomic::Ordering::Relaxed;
+        let moved = self.moved.fetch_add(minutes, Relaxed) + minutes;
+        self.cluster.set_clock(Utc::now() + Duration::minutes(moved)).await;
+    }
+
+    /// The clock is right again, and nothing is left of what an earlier session had.
+    pub(crate) async fn reset(&self) {
+        use std::sync::atomic::Ordering::Relaxed;
+        if self.moved.swap(0, Relaxed) != 0 {
+            self.cluster.set_clock(Utc::now()).await;
+        }
+        self.sql("DELETE FROM undolog_breakers").await;
+    }
+
+    pub(crate) async fn sql(&self, sql: &str) {
+        sqlx::raw_sql(sql).execute(self.pool()).await.expect(sql);
+    }
+}
+
+/// A caller of one of the organisations.
+pub(crate) fn caller(org_id: Uuid, role: Role, principal: &str) -> Caller {
+    Caller { org_id, principal: principal.into(), role, via_proxy: false }
+}
+
+async fn registry(engine: &Store, org: Uuid) {
+    for (name, body) in [
+        ("undo", json!({})),
+        ("undo_again", json!({"repeatable": true})),
+        ("undo_result", json!({"arg_mapping": {"of": "{result.value}"}})),
+    ] {
+        compensation(engine, org, name, &body).await;
+    }
+    for (name, compensation) in
+        [("pay", "undo"), ("again", "undo_again"), ("put", "undo"), ("need", "undo_result")]
+    {
+        let mut tool = tool(name, Tier::Compensable);
+        tool.compensation_ref = compensation.into();
+        tool.idempotent = name == "put";
+        register(engine, org, tool).await;
+    }
+    for name in ["wipe", "auto"] {
+        let mut tool = tool(name, Tier::Irreversible);
+        tool.irreversibility_reason = "the data is gone".into();
+        tool.auto_approve_on_timeout = Some(name == "auto");
+        register(engine, org, tool).await;
+    }
+}
+
+async fn compensation(engine: &Store, org: Uuid, name: &str, more: &Value) {
+    let mut body =
+        json!({"kind": "http", "method": "POST", "endpoint": "https://undo.example/undo"});
+    for (key, value) in more.as_object().expect("an object") {
+        body[key] = value.clone();
+    }
+    let compensation = CompensationInput {
+        fn_name: name.into(),
+        fn_version: String::new(),
+        description: "undoes it".into(),
+        fn_body: body.to_string().into_bytes(),
+        args_schema: Vec::new(),
+        max_retries: None,
+        retry_backoff_ms: None,
+        open: true,
+        concurrency_max: None,
+        rate_per_minute: None,
+    };
+    let caller = caller(org, Role::Admin, "root");
+    engine.run(RegisterCompensation { caller, compensation }).await.expect("register");
+}
+
+async fn register(engine: &Store, org: Uuid, tool: ToolInput) {
+    let caller = caller(org, Role::Admin, "root");
+    engine.run(RegisterTool { caller, tool, dev: false }).await.expect("register the tool");
+}
+
+fn tool(name: &str, tier: Tier) -> ToolInput {
+    ToolInput {
+        tool_name: name.into(),
+        tool_version: String::new(),
+        tier,
+        irreversibility_reason: String::new(),
+        compensation_ref: String::new(),
+        tool_schema: b"{}".to_vec(),
+        risk_tags: Vec::new(),
+        estimated_impact: String::new(),
+        project_id: None,
+        idempotent: false,
+        grant_lease_ms: 0,
+        max_execution_ms: 0,
+        allowed_compensations: Vec::new(),
+        // The clock is moved by minutes; only `approval_timeout` ends a window.
+        approval_timeout_seconds: 604_800,
+        auto_approve_on_timeout: None,
+        approval_quorum: 0,
+        requester_may_approve: None,
+        probe: Vec::new(),
+        upstream: Vec::new(),
+        execute_on_approval: None,
+    }
+}
