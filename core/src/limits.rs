@@ -69,8 +69,8 @@ pub const ROLLBACK_LEASE_MS: u64 = 30_000;
 pub const TICK_LATE_MS: u64 = 15_000;
 /// How often each engine ticks: three ticks fit into `TICK_LATE_MS`.
 pub const TICK_MS: u64 = 5_000;
-/// Proxies of an organisation that did not tick for so long, while engines ran, are gone and not out:
-/// what was begun through them expires again.
+/// Proxies of an organisation that did not tick for so long, while engines ran, are gone and not
+/// out: what was begun through them expires again.
 pub const PROXIES_GONE_SECONDS: u32 = 3_600;
 /// One row of any list, with all its fields; what is more is left out of it and read by itself.
 pub const ROW_BYTES_MAX: usize = 8 * 1024 * 1024;

@@ -79,8 +79,8 @@ impl Proxy {
         }))
     }
 
-    /// Our number, if the journal hears that this proxy runs. Only then may it count a session as one
-    /// that waits for proxies.
+    /// Our number, if the journal hears that this proxy runs. Only then may it count a session as
+    /// one that waits for proxies.
     pub(crate) fn via(&self) -> Option<Uuid> {
         (!self.executors.is_empty()).then_some(self.id)
     }

@@ -238,8 +238,8 @@ impl ResolveEffect {
         Said { actor: &self.caller.principal, note: &self.note, by_operator: true }
     }
 
-    /// A grant whose own lease is past counts no more once a human speaks, also while nothing expires
-    /// by itself because a service of ours is away.
+    /// A grant whose own lease is past counts no more once a human speaks, also while nothing
+    /// expires by itself because a service of ours is away.
     async fn give_up_grant(
         &self,
         tx: &mut Tenant,

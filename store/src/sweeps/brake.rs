@@ -141,8 +141,8 @@ pub(super) async fn is_stopped(store: &Store, org_id: Uuid) -> Result<bool, Step
 }
 
 /// Decides how many of an organisation's lost sessions may fail now, and records the decision.
-/// Leases of about one length are judged together, over a time of that length: `lost` is how many of
-/// each class are lost.
+/// Leases of about one length are judged together, over a time of that length: `lost` is how many
+/// of each class are lost.
 ///
 /// # Errors
 /// The database could not be reached.

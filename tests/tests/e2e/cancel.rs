@@ -29,8 +29,8 @@ async fn cancelled_calls_leave_no_transaction_and_lose_no_write() {
     let mut usual = Duration::ZERO;
     for n in 0..calls {
         let request = agent.request("charge", &json!({"n": n}));
-        // Each tenth is waited for. The others have a spread of patience from "before it arrives" to
-        // "after it was answered".
+        // Each tenth is waited for. The others have a spread of patience from "before it arrives"
+        // to "after it was answered".
         let patience = if n % 10 == 0 { SOON } else { usual * (n * 37 % 200) / 100 };
         let asked = Instant::now();
         if let Ok(answer) = tokio::time::timeout(patience, agent.ask(request)).await {

@@ -145,8 +145,8 @@ async fn keep_alive(world: &mut World, url: &str) -> bool {
     died
 }
 
-/// Lets the leases of a dead worker run out: what comes after them is tested here, not the half minute
-/// until then.
+/// Lets the leases of a dead worker run out: what comes after them is tested here, not the half
+/// minute until then.
 async fn end_leases(world: &World) {
     sqlx::query(
         "UPDATE undolog_rollbacks SET lease_expires_at = clock_timestamp()

@@ -128,8 +128,9 @@ async fn a_crowd_waits(callers: usize) -> String {
     )
 }
 
-/// Asks, and reports what was granted. A call waits for 25 s at the most, and the machine may be too
-/// busy for the whole crowd to come in that time: who has not heard yet asks again, as clients do.
+/// Asks, and reports what was granted. A call waits for 25 s at the most, and the machine may be
+/// too busy for the whole crowd to come in that time: who has not heard yet asks again, as clients
+/// do.
 async fn asks(agent: Agent, request: InterceptRequest) -> String {
     loop {
         match agent.ask(request.clone()).await {

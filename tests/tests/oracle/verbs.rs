@@ -122,7 +122,8 @@ impl Session<'_> {
         self.rows.effects.get(&call).map(|effect| effect.0)
     }
 
-    /// The attempt that a report names. 0, the newest, must not mean one that waits for an approval.
+    /// The attempt that a report names. 0, the newest, must not mean one that waits for an
+    /// approval.
     fn named(&self, call: u32, attempt: i64) -> Option<u32> {
         let granted = *self.granted.get(&call)?;
         let row = self.rows.observed.effect(call)?.attempt;

@@ -155,5 +155,6 @@ fn report(call: &PreparedCall, outcome: CallOutcome) -> Report {
         response: Vec::new(),
         response_truncated: false,
         retry_after_ms: None,
+        may_have_run: !failed,
     }
 }

@@ -275,7 +275,8 @@ async fn an_operators_word_on_the_brake_stands() {
     }
     set(BrakeOrder::Stopped).await.expect("set");
     let worker = worker_store(&bench).await;
-    let allowed = undolog_store::sweeps::brake(&worker, bench.org.id, 3, Some(1000)).await;
+    let lost = std::collections::BTreeMap::from([(300_000, 3)]);
+    let allowed = undolog_store::sweeps::brake(&worker, bench.org.id, &lost).await;
     assert_eq!(allowed.expect("a decision").sessions, 0, "no sweep takes it back");
     let by: String = sqlx::query_scalar("SELECT set_by FROM undolog_brakes WHERE org_id = $1")
         .bind(bench.org.id)

@@ -259,7 +259,8 @@ async fn a_breaker_is_not_open_until_the_clock_comes_back() {
     run(
         bench.db.pool(),
         "INSERT INTO undolog_route_breakers (org_id, compensation_fn, host, state, \
-         window_started_at, opened_at, opened_count) SELECT org_id, 'undo_pay', 'https://undo.example:443', 'open', clock_timestamp(), \
+         window_started_at, opened_at, opened_count) SELECT org_id, 'undo_pay', \
+         'https://undo.example:443', 'open', clock_timestamp(), \
          clock_timestamp(), 1 FROM undolog_orgs",
     )
     .await;

@@ -1,4 +1,5 @@
-//! Whose outage holds whose leases: proxies of one organisation, of another, and those that are gone.
+//! Whose outage holds whose leases: proxies of one organisation, of another, and those that are
+//! gone.
 
 use std::time::Duration;
 

@@ -81,8 +81,8 @@ pub(crate) enum Outcome {
 pub(crate) enum WorkerStep {
     /// Claims the rollback.
     Claim,
-    /// Looks whether the drain is over, writes the outcome of its last call to the entry, writes the
-    /// next attempt, calls, and hears this.
+    /// Looks whether the drain is over, writes the outcome of its last call to the entry, writes
+    /// the next attempt, calls, and hears this.
     Call(Outcome),
     /// The walker dies with the attempt written and the call not made.
     KillBeforeCall,

@@ -98,7 +98,8 @@ fn accepted(model: &mut Model, rows: &Observed, command: &Command) {
             if rollback {
                 model.scope.whole = Ask::Must;
             } else if rows.session.is_live() || rows.session == SessionState::Compensating {
-                // Open point: what a partial rollback gives back then; an accepted Fail is not lost.
+                // Open point: what a partial rollback gives back then; an accepted Fail is not
+                // lost.
                 model.failed = true;
             }
         }
