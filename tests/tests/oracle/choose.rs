@@ -29,7 +29,7 @@ impl Source {
     }
 
     fn one_in(&mut self, count: u32) -> bool {
-        self.0.next_u32() % count == 0
+        self.0.next_u32().is_multiple_of(count)
     }
 
     pub(crate) fn sequence(&mut self) -> (Sequence, usize) {

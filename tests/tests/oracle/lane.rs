@@ -1,6 +1,6 @@
 //! A Postgres whose clock the driver moves, with organisations and tools.
 
-use chrono::{Duration, Utc};
+use chrono::Duration;
 use serde_json::{Value, json};
 use sqlx::PgPool;
 use undolog_core::{Tier, role::Role};
@@ -47,18 +47,17 @@ impl Lane {
     }
 
     /// Moves the database's clock.
-    pub(crate) async fn step_clock(&self, minutes: i64) {
+    pub(crate) fn step_clock(&self, minutes: i64) {
         use std::sync::atomic::Ordering::Relaxed;
-        let moved = self.moved.fetch_add(minutes, Relaxed) + minutes;
-        self.cluster.set_clock(Utc::now() + Duration::minutes(moved)).await;
+        self.moved.fetch_add(minutes, Relaxed);
+        self.cluster.clock().step(Duration::minutes(minutes));
     }
 
     /// The clock is right again, and nothing is left of what an earlier session had.
     pub(crate) async fn reset(&self) {
         use std::sync::atomic::Ordering::Relaxed;
-        if self.moved.swap(0, Relaxed) != 0 {
-            self.cluster.set_clock(Utc::now()).await;
-        }
+        let moved = self.moved.swap(0, Relaxed);
+        self.cluster.clock().step(Duration::minutes(-moved));
         self.sql("DELETE FROM undolog_breakers").await;
     }
 

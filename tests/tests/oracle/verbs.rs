@@ -66,7 +66,7 @@ impl Session<'_> {
                 Some((Command::SessionSettle, self.heard(outcome, |_| Answer::Ok)))
             }
             Verb::Clock => {
-                self.lane.step_clock(first).await;
+                self.lane.step_clock(first);
                 Some((Command::ClockStep { minutes: first }, Answer::Ok))
             }
             Verb::TimePasses => {

@@ -2,7 +2,7 @@
 
 use super::allowed_report::report;
 use super::command::{Answer, Call, Command, Tier, Tool, Value};
-use super::model::{Decision, Facts, Model};
+use super::facts::{Decision, Facts, Model};
 use super::observed::{EffectState, EntryRow, EntryState, Observed, RollbackKind, SessionState};
 use super::verdict::Violation;
 

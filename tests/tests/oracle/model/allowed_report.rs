@@ -2,7 +2,7 @@
 
 use super::allowed::{Allowed, session_refusals};
 use super::command::{Answer, Call, Command, FailEffect, Position, Value};
-use super::model::{Decision, Facts, Model};
+use super::facts::{Decision, Facts, Model};
 use super::observed::{EffectState, Observed, RollbackKind, SessionState};
 
 /// The reasons with which evidence is recorded all the same ("the caller hears `SESSION_<STATE>`

@@ -3,7 +3,7 @@
 use super::allowed_report::{first_above_step, recorded};
 use super::command::{Answer, Call, Command, FailEffect, LetterId, OnRejection, OnToolFailure};
 use super::command::{Value, Verdict};
-use super::model::{Attempt, Decision, Facts, Model};
+use super::facts::{Attempt, Decision, Facts, Model};
 use super::observed::{EntryRow, EntryState, Observed, SessionState};
 use super::scope::Ask;
 

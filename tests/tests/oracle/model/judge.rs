@@ -2,7 +2,7 @@
 
 use super::allowed_report::whole_row;
 use super::command::Command;
-use super::model::Model;
+use super::facts::Model;
 use super::observed::{Observed, RollbackKind, RollbackRow, RollbackState, SessionState};
 use super::scope::Ask;
 use super::verdict::Violation;

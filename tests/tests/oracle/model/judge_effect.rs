@@ -1,8 +1,8 @@
 //! Effects and their entries: grants, evidence, approvals, and why an entry is finished.
 
 use super::command::{Call, Tier};
+use super::facts::{Decision, Facts, Model};
 use super::judge::{Step, broken, from};
-use super::model::{Decision, Facts, Model};
 use super::observed::{EffectRow, EffectState, EntryRow, EntryState, Observed};
 use super::verdict::Violation;
 

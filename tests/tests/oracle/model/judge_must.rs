@@ -2,9 +2,9 @@
 //! residue, or in exactly one open dead letter).
 
 use super::command::{Call, Position};
+use super::facts::{Attempt, Facts, Model};
 use super::judge::{broken, from};
 use super::judge_session;
-use super::model::{Attempt, Facts, Model};
 use super::observed::{
     EffectState, EntryRow, EntryState, Observed, RollbackKind, RollbackState, SessionState,
 };

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::command::Command;
+use super::facts::Model;
 use super::judge::{Step, broken, from};
-use super::model::Model;
 use super::observed::{EntryState, Observed, RollbackKind, RollbackRow, RollbackState};
 use super::verdict::Violation;
 

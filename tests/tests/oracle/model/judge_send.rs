@@ -1,8 +1,8 @@
 //! What was called: only what was asked for (§13.1), drained first, in LIFO order (§7, §12).
 
 use super::command::{OnDeadLetter, Position};
+use super::facts::Model;
 use super::judge::{Step, broken, from};
-use super::model::Model;
 use super::observed::{EntryRow, EntryState, Observed, RollbackRow, RollbackState, SentRow};
 use super::verdict::Violation;
 

@@ -1,7 +1,7 @@
 //! The session: its state, its counts, and what its live rollback says about it.
 
+use super::facts::Model;
 use super::judge::{Step, broken, from};
-use super::model::Model;
 use super::observed::{
     EffectState, EntryState, Observed, RollbackKind, RollbackState, SessionState,
 };

@@ -9,13 +9,13 @@ mod allowed;
 mod allowed_report;
 mod command;
 mod evidence;
+mod facts;
 mod judge;
 mod judge_effect;
 mod judge_must;
 mod judge_rows;
 mod judge_send;
 mod judge_session;
-mod model;
 mod observed;
 mod scope;
 #[cfg(test)]

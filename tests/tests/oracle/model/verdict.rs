@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::allowed::{self, Allowed};
 use super::command::{Answer, Command, Config};
-use super::model::Model;
+use super::facts::Model;
 use super::observed::Observed;
 use super::{evidence, judge};
 
