@@ -42,13 +42,15 @@ pub async fn fold_check(pool: &PgPool, session: Uuid) {
     counters_check(pool, session).await;
 }
 
-/// The documented counters of a session are the numbers of its rows, whoever wrote them.
+/// The documented counters of a session are the numbers of its rows, whoever wrote them. Of
+/// compensations they count the moves: what is undone once more counts twice.
 async fn counters_check(pool: &PgPool, session: Uuid) {
     let (kept, counted): (Vec<i64>, Vec<i64>) = sqlx::query_as(
         "SELECT ARRAY[tool_calls_total, compensations_total, approvals_pending]::bigint[], ARRAY[
            (SELECT count(*) FROM undolog_effect_log WHERE session_id = $1),
-           (SELECT count(*) FROM undolog_effect_log
-            WHERE session_id = $1 AND state = 'compensated'),
+           (SELECT count(*) FROM undolog_effect_events
+            WHERE session_id = $1 AND subject = 'effect' AND to_state = 'compensated'
+              AND from_state IS DISTINCT FROM 'compensated'),
            (SELECT count(*) FROM undolog_approval_requests
             WHERE session_id = $1 AND state = 'pending')]
          FROM undolog_sessions WHERE session_id = $1",
