@@ -66,9 +66,14 @@ CROSS JOIN LATERAL (
         AND v.round = (SELECT max(w.round) FROM undolog_approval_votes w
           WHERE w.approval_request_id = a.approval_request_id AND w.org_id = $1)) AS ballots
   FROM undolog_approval_requests a
-  JOIN undolog_sessions s ON s.session_id = a.session_id AND s.org_id = $1
-  LEFT JOIN undolog_effect_log e ON e.effect_id = a.effect_id AND e.org_id = $1
-    AND e.executed_at >= s.started_at AND e.executed_at <= a.created_at
+  CROSS JOIN LATERAL (
+    SELECT o.started_at FROM undolog_sessions o
+    WHERE o.session_id = a.session_id AND o.org_id = $1 OFFSET 0) AS s
+  LEFT JOIN LATERAL (
+    SELECT l.tool_version, l.state FROM undolog_effect_log l
+    WHERE l.effect_id = a.effect_id AND l.org_id = $1
+      AND l.executed_at BETWEEN s.started_at AND a.created_at
+    OFFSET 0) AS e ON true
   WHERE a.approval_request_id = k.ids[f.place] AND a.org_id = $1
   OFFSET 0
 ) AS a

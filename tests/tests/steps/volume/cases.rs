@@ -362,7 +362,6 @@ const SWEEPS: &[Case] = &[
 
 /// Statements that are known to read more, each with what has to be done.
 pub(crate) const OPEN: &[(&str, &str)] = &[
-    ("brake_counts.sql", "reads an organisation's live sessions"),
     ("probe_claim.sql", "reads an organisation's unknown calls"),
     ("probe_open.sql", "reads an organisation's unknown calls"),
     ("sweep_due_orgs.sql", "reads all that is due"),
