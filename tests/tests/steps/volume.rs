@@ -54,7 +54,8 @@ async fn no_statement_reads_more_than_a_bounded_number_of_rows() {
 /// two, of which the newer has no statistics yet.
 async fn in_the_middle_of_a_month(db: &TestDb) {
     let seconds: f64 = sqlx::query_scalar(
-        "SELECT extract(epoch FROM date_trunc('month', now()) + interval '19 days' - now())::float8",
+        "SELECT extract(epoch FROM date_trunc('month', now()) + interval '19 days' - now()) \
+         ::float8",
     )
     .fetch_one(db.pool())
     .await

@@ -1,7 +1,7 @@
 //! What a caller may hear: Commit, Fail, the session's verbs, the operator's verbs.
 
 use super::allowed::{Allowed, session_refusals};
-use super::command::{Answer, Call, Command, FailEffect, Position, Value};
+use super::command::{Answer, Call, Command, FailEffect, Position, Tier, Value};
 use super::facts::{Decision, Facts, Model};
 use super::observed::{EffectState, Observed, RollbackKind, SessionState};
 
@@ -154,6 +154,13 @@ fn residue_from(rows: &Observed, from: Position) -> bool {
     })
 }
 
+/// Irreversible calls at or above a position that run now, and can still commit.
+fn may_be_residue(rows: &Observed, from: Position) -> bool {
+    rows.effects.iter().any(|e| {
+        e.tier == Tier::Irreversible && e.live_grant && e.position.is_some_and(|p| p >= from)
+    })
+}
+
 fn partial(rows: &Observed, from: Position, allow_residue: bool) -> Vec<Allowed> {
     use Allowed::*;
     let residue = residue_from(rows, from) && !allow_residue;
@@ -162,6 +169,10 @@ fn partial(rows: &Observed, from: Position, allow_residue: bool) -> Vec<Allowed>
     }
     if residue {
         return vec![Refused("RESIDUE")];
+    }
+    if may_be_residue(rows, from) && !allow_residue {
+        // Open point: what becomes residue in the drain was not asked for.
+        return vec![Ok, Refused("RESIDUE")];
     }
     if from > rows.last_position + 1 {
         // Open point: a savepoint that was never given.

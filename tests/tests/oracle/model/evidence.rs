@@ -170,7 +170,10 @@ fn commit(
             run.live = false;
             run.success = Some(value);
         }
-    } else if recorded(answer) && !facts.contradicted {
+    } else if recorded(answer)
+        && (!facts.contradicted || facts.attempts.get(&number).is_some_and(|run| run.live))
+    {
+        // The same contradicting report once more says nothing new; another attempt's is its own.
         success(model, rows, call, number, value);
     }
 }

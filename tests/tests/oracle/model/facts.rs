@@ -59,6 +59,12 @@ pub(crate) struct Facts {
 }
 
 impl Facts {
+    /// An entry can come to name another attempt: of an idempotent tool, and (open point) once an
+    /// earlier attempt's result stands for the call.
+    pub(crate) fn shares_entry(&self) -> bool {
+        self.tool.idempotent || !self.successes.is_empty()
+    }
+
     pub(crate) fn new(step: i64, tool: Tool) -> Facts {
         Facts {
             step,

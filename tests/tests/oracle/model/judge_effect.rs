@@ -183,8 +183,7 @@ fn registered(call: Call, facts: &Facts, rows: &Observed) -> Result<(), Violatio
         return Ok(());
     };
     let mine = |e: &&EntryRow| e.call == call;
-    let own =
-        rows.entries.iter().filter(mine).any(|e| e.attempt == number || facts.tool.idempotent);
+    let own = rows.entries.iter().filter(mine).any(|e| e.attempt == number || facts.shares_entry());
     if facts.irreversible() != own {
         return Ok(());
     }

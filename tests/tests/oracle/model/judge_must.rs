@@ -144,8 +144,7 @@ fn compensable(call: Call, facts: &Facts, rows: &Observed) -> Result<(), Violati
         if run.not_applied && run.success.is_none() {
             continue;
         }
-        let same =
-            |e: &&EntryRow| e.call == call && (e.attempt == *number || facts.tool.idempotent);
+        let same = |e: &&EntryRow| e.call == call && (e.attempt == *number || facts.shares_entry());
         let Some(top) = rows.entries.iter().filter(same).max_by_key(|e| e.position) else {
             return broken(
                 "§12 each committed, unknown or maybe-applied effect can be undone",
@@ -173,10 +172,10 @@ fn has_letter(rows: &Observed, call: Call) -> bool {
 /// Late evidence has its new entry.
 fn late(model: &Model, rows: &Observed) -> Result<(), Violation> {
     for (call, attempt, after) in &model.entries_due {
-        let new = rows
-            .entries
-            .iter()
-            .any(|e| e.call == *call && e.attempt == *attempt && e.position > *after);
+        let new = rows.entries.iter().any(|e| {
+            // An entry may have come to name the attempt for which the result stands.
+            e.call == *call && e.attempt >= *attempt && e.position > *after
+        });
         if !new {
             return broken(
                 "§5/§6 a success of a skipped attempt gets a new entry on top",

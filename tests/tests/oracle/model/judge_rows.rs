@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::command::Command;
-use super::facts::Model;
+use super::facts::{Facts, Model};
 use super::judge::{Step, broken, from};
 use super::observed::{EntryState, Observed, RollbackKind, RollbackRow, RollbackState};
 use super::verdict::Violation;
@@ -33,10 +33,10 @@ fn entries(model: &Model, Step { seen, rows, .. }: Step<'_>) -> Result<(), Viola
             }
             continue;
         };
-        let idempotent = model.facts(entry.call).is_some_and(|f| f.tool.idempotent);
+        let shared = model.facts(entry.call).is_some_and(Facts::shares_entry);
         let same = old.call == entry.call
             && old.position == entry.position
-            && (idempotent || old.attempt == entry.attempt);
+            && (shared || old.attempt == entry.attempt);
         if !same {
             return broken(
                 "§5 an undo entry keeps its effect, attempt and position",
