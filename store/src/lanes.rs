@@ -1,7 +1,7 @@
 //! Who may use a connection, and when.
 //!
 //! Before a step gets a connection it queues twice, both times without one: behind the other steps
-//! of its session, then behind everybody else ([`Turns`]). So a session whose row somebody holds,
+//! of its session, then behind everybody else (`Turns`). So a session whose row somebody holds,
 //! or that is asked a hundred things at once, costs this process one connection and not all of
 //! them. A step that does not know its session beforehand queues with the others of its
 //! organisation, which together may use half of the connections.

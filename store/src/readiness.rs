@@ -47,7 +47,7 @@ impl Readiness {
     }
 
     /// Looks whether the journal takes writes: `write`, which writes, and then whether there is
-    /// room for more. Answers after [`LOOK`] at the latest.
+    /// room for more. Answers after `LOOK` at the latest.
     ///
     /// # Errors What stands in the way.
     pub async fn look<F>(&self, store: &Store, write: F) -> Result<(), StepError>
