@@ -9,6 +9,7 @@ use undolog_core::state::{SkipReason, Subject, UndoEvent, UndoState, undo::trans
 use uuid::Uuid;
 
 use crate::{
+    effects::EffectRow,
     error::StepError,
     registry,
     session::{LockedSession, one_row},
@@ -181,6 +182,20 @@ pub async fn of_attempt(
     .bind(org_id)
     .fetch_optional(tx.conn())
     .await?)
+}
+
+/// Reads the entry that an attempt of an effect goes by: its own, else the newest attempt's, which
+/// the attempts of an idempotent tool share.
+pub async fn of_attempt_or_shared(
+    tx: &mut Tenant,
+    effect: &EffectRow,
+    attempt: i32,
+) -> Result<Option<UndoRow>, StepError> {
+    let own = of_attempt(tx, effect.effect_id, attempt).await?;
+    if own.is_some() || attempt == effect.attempt {
+        return Ok(own);
+    }
+    of_attempt(tx, effect.effect_id, effect.attempt).await
 }
 
 /// Reads one entry.

@@ -4,6 +4,7 @@
 //! A kit panics where a program would return an error: a test that cannot be set up has failed.
 
 pub mod check;
+pub mod inputs;
 pub mod pg;
 pub mod python;
 pub mod run;

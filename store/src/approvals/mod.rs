@@ -24,12 +24,14 @@ use undolog_core::{
     json::Node,
     limits::APPROVAL_LAPSE_SECONDS,
     reason::{Reason, Refusal},
-    state::{ApprovalEvent, ApprovalState, EffectState, Subject, approval::transition},
+    state::{
+        ApprovalEvent, ApprovalState, EffectEvent, EffectState, Subject, approval::transition,
+    },
 };
 use uuid::Uuid;
 
 use crate::{
-    effects::EffectRow,
+    effects::{self, EffectRow},
     error::StepError,
     payload,
     session::{LockedSession, one_row},
@@ -264,6 +266,23 @@ async fn is_due(
     .fetch_one(tx.conn())
     .await?;
     Ok(is_over && !(is_held && crate::guard!("approvals.after_outage")))
+}
+
+/// Takes a request away before its call was granted: nobody decides about it any more. Answers
+/// whether it was pending; the session's count of those is the caller's.
+pub(crate) async fn void(
+    tx: &mut Tenant,
+    session: &mut LockedSession,
+    effect: &mut EffectRow,
+    approval: &mut ApprovalRow,
+    actor: &str,
+) -> Result<bool, StepError> {
+    effect.apply(session, EffectEvent::Voided, actor, json!({}))?;
+    effect.rejected_by = Some("rollback".to_owned());
+    effects::save(tx, effect).await?;
+    let was_pending = approval.state()? == ApprovalState::Pending;
+    approval.resolve(tx, session, ApprovalEvent::Voided, actor, None).await?;
+    Ok(was_pending)
 }
 
 /// Tells every process that waits that a decision about this effect was made. The payload is an id

@@ -84,33 +84,19 @@ pub(super) async fn after_rejection(
     why: &str,
 ) -> Result<(), StepError> {
     session.row.approvals_pending -= 1;
-    let mut live = match session.state() {
-        SessionState::Active | SessionState::AwaitingApproval => None,
-        SessionState::Compensating => {
-            let live = rollback::live(tx, session).await?;
-            match live.filter(|live| !live.is_whole()) {
-                Some(partial) => Some(partial),
-                None => return Ok(()),
-            }
-        }
-        _ => return Ok(()),
-    };
+    let partial = rollback::live_partial(tx, session).await?;
+    if partial.is_none() && !session.state().is_live() {
+        return Ok(());
+    }
     if session.row.on_rejection == "rollback" {
-        let wanted = rollback::Start {
-            from_position: 0,
-            is_whole: true,
-            allow_residue: true,
-            cause: "rejection",
-            actor,
-            reason: why,
-        };
+        let wanted = rollback::Start::whole("rejection", actor, why);
         rollback::start(tx, session, &wanted).await?;
         return Ok(());
     }
     // The documented halt waits until the rollback of later calls has ended.
-    if let Some(partial) = &mut live {
+    if let Some(mut partial) = partial {
         partial.returns_to = Some(SessionState::Halted.as_str().to_owned());
-        return rollback::save(tx, partial).await;
+        return rollback::save(tx, &partial).await;
     }
     let detail = json!({"approval_id": approval_id, "why": why});
     session.apply(SessionEvent::RejectionHalted, actor, detail)

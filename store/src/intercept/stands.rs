@@ -6,10 +6,7 @@ use serde_json::json;
 use sqlx::FromRow;
 use undolog_core::{
     intercept::Found,
-    state::{
-        ApprovalEvent, ApprovalState, DeadLetterReason, EffectEvent, EffectState, SessionState,
-        UndoState,
-    },
+    state::{DeadLetterReason, EffectEvent, EffectState, SessionState, UndoState},
 };
 use uuid::Uuid;
 
@@ -58,7 +55,7 @@ pub(super) async fn apply(
     if letters.iter().any(|letter| letter.reason == DeadLetterReason::Contradicted.as_str()) {
         return Ok(Some(Found::Contradicted));
     }
-    let entry = entry_of(tx, effect, stored.attempt).await?;
+    let entry = undo::of_attempt_or_shared(tx, effect, stored.attempt).await?;
     let undone = match &entry {
         None => None,
         Some(entry) => match entry.state()? {
@@ -117,18 +114,6 @@ async fn stand(
     undo::save(tx, &entry).await
 }
 
-/// The undo entry of an attempt; the attempts of an idempotent tool share the newest one's.
-async fn entry_of(
-    tx: &mut Tenant,
-    effect: &EffectRow,
-    attempt: i32,
-) -> Result<Option<UndoRow>, StepError> {
-    match undo::of_attempt(tx, effect.effect_id, attempt).await? {
-        None => undo::of_attempt(tx, effect.effect_id, effect.attempt).await,
-        own => Ok(own),
-    }
-}
-
 /// A failure of the newest attempt is no reason to skip the entry that it shares with an earlier
 /// one which is known to have succeeded: the entry is that one's.
 pub(crate) async fn keep_shared_entry(
@@ -159,16 +144,11 @@ async fn void_approval(
     else {
         return Ok(());
     };
-    effect.apply(session, EffectEvent::Voided, ACTOR, json!({}))?;
-    effect.rejected_by = Some("rollback".to_owned());
-    effects::save(tx, effect).await?;
     let approval = approvals::load(tx, session, approval_id).await?;
     let mut approval = approval.ok_or_else(|| {
         StepError::Corrupt(format!("effect {}: no approval {approval_id}", effect.effect_id))
     })?;
-    let was_pending = approval.state()? == ApprovalState::Pending;
-    approval.resolve(tx, session, ApprovalEvent::Voided, ACTOR, None).await?;
-    if was_pending {
+    if approvals::void(tx, session, effect, &mut approval, ACTOR).await? {
         session.approvals_changed(-1, ACTOR)?;
     }
     Ok(())

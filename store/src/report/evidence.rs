@@ -83,11 +83,7 @@ pub(crate) async fn record(
     attempt: i32,
     evidence: Evidence<'_>,
 ) -> Result<Recorded, StepError> {
-    let entry = match undo::of_attempt(tx, effect.effect_id, attempt).await? {
-        // The attempts of an idempotent tool share one entry.
-        None => undo::of_attempt(tx, effect.effect_id, effect.attempt).await?,
-        own => own,
-    };
+    let entry = undo::of_attempt_or_shared(tx, &effect, attempt).await?;
     let earlier = match attempt == effect.attempt {
         true => None,
         false => Some(earlier_attempt(tx, effect.effect_id, attempt).await?),

@@ -182,14 +182,7 @@ impl Fail {
             session.apply(SessionEvent::Failed, actor, detail)?;
         }
         session.fail_because(&self.error);
-        let wanted = Start {
-            from_position: 0,
-            is_whole: true,
-            allow_residue: true,
-            cause: "tool_failed",
-            actor,
-            reason: "a tool failed",
-        };
+        let wanted = Start::whole("tool_failed", actor, "a tool failed");
         rollback::start(tx, session, &wanted).await?;
         Ok(())
     }

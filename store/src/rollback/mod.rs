@@ -124,10 +124,19 @@ pub async fn live(
 
 /// The session is being rolled back for late work only: its agent goes on afterwards.
 pub async fn is_late(tx: &mut Tenant, session: &LockedSession) -> Result<bool, StepError> {
+    Ok(live_partial(tx, session).await?.is_some_and(|partial| partial.is_late()))
+}
+
+/// Reads and locks the partial rollback that runs and will give the session back. A session that is
+/// not being rolled back is not asked about.
+pub(crate) async fn live_partial(
+    tx: &mut Tenant,
+    session: &LockedSession,
+) -> Result<Option<RollbackRow>, StepError> {
     if session.state() != SessionState::Compensating {
-        return Ok(false);
+        return Ok(None);
     }
-    Ok(live(tx, session).await?.is_some_and(|live| live.is_late()))
+    Ok(live(tx, session).await?.filter(|live| !live.is_whole()))
 }
 
 /// Reads and locks the session's newest rollback, whatever its state.

@@ -3,10 +3,7 @@
 use serde_json::json;
 use undolog_core::{
     json::show_text,
-    state::{
-        ApprovalEvent, ApprovalState, EffectEvent, RollbackEvent, RollbackState, SessionEvent,
-        SessionState, Subject,
-    },
+    state::{RollbackEvent, RollbackState, SessionEvent, SessionState, Subject},
 };
 use uuid::Uuid;
 
@@ -34,6 +31,13 @@ pub struct Start<'a> {
     pub actor: &'a str,
     /// For people.
     pub reason: &'a str,
+}
+
+impl<'a> Start<'a> {
+    /// Everything is undone and the session ends; what cannot be undone is residue.
+    pub const fn whole(cause: &'static str, actor: &'a str, reason: &'a str) -> Self {
+        Self { from_position: 0, is_whole: true, allow_residue: true, cause, actor, reason }
+    }
 }
 
 /// Starts a rollback, or widens the live one. Writes everything but the session's own row, which
@@ -250,13 +254,9 @@ async fn void_approvals(
         if !approval.is_open_for(&effect)? {
             continue;
         }
-        effect.apply(session, EffectEvent::Voided, SYSTEM, json!({}))?;
-        effect.rejected_by = Some("rollback".to_owned());
-        effects::save(tx, &effect).await?;
-        if approval.state()? == ApprovalState::Pending {
+        if approvals::void(tx, session, &mut effect, &mut approval, SYSTEM).await? {
             cleared += 1;
         }
-        approval.resolve(tx, session, ApprovalEvent::Voided, SYSTEM, None).await?;
     }
     if cleared > 0 {
         session.approvals_changed(-cleared, SYSTEM)?;

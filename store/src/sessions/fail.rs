@@ -79,21 +79,13 @@ impl Step for FailSession {
 
 impl FailSession {
     fn whole(&self) -> Start<'_> {
-        Start {
-            from_position: 0,
-            is_whole: true,
-            allow_residue: true,
-            cause: "request",
-            actor: &self.caller.principal,
-            reason: &self.reason,
-        }
+        Start::whole("request", &self.caller.principal, &self.reason)
     }
 
     /// The session fails while a partial rollback runs: that one becomes the whole, or gives back
     /// a failed session.
     async fn widen(&self, tx: &mut Tenant, session: &mut LockedSession) -> Result<(), StepError> {
-        let live = rollback::live(tx, session).await?;
-        let Some(mut partial) = live.filter(|live| !live.is_whole()) else { return Ok(()) };
+        let Some(mut partial) = rollback::live_partial(tx, session).await? else { return Ok(()) };
         session.fail_because(&self.reason);
         if self.rollback {
             rollback::start(tx, session, &self.whole()).await?;

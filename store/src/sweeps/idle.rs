@@ -100,14 +100,7 @@ impl Step for EndIdle {
         if policy == "rollback" {
             session.apply(SessionEvent::Failed, IDLE, detail)?;
             session.row.failure_reason = Some("it was idle".to_owned());
-            let start = Start {
-                from_position: 0,
-                is_whole: true,
-                allow_residue: true,
-                cause: "idle",
-                actor: IDLE,
-                reason: "it was idle",
-            };
+            let start = Start::whole("idle", IDLE, "it was idle");
             rollback::start(tx, &mut session, &start).await?;
         } else {
             session.apply(SessionEvent::Completed, IDLE, detail)?;

@@ -241,14 +241,7 @@ async fn fail(tx: &mut Tenant, session: &mut LockedSession) -> Result<(), StepEr
     session.apply(SessionEvent::Failed, ACTOR, json!({"cause": "lease"}))?;
     session.row.lease_failed_at = Some(session.now());
     session.row.failure_reason = Some(reason.to_owned());
-    let start = Start {
-        from_position: 0,
-        is_whole: true,
-        allow_residue: true,
-        cause: "lease",
-        actor: ACTOR,
-        reason,
-    };
+    let start = Start::whole("lease", ACTOR, reason);
     rollback::start(tx, session, &start).await?;
     Ok(())
 }

@@ -6,9 +6,9 @@ use sqlx::PgPool;
 use undolog_core::{Tier, role::Role};
 use undolog_store::{
     Caller, Store, StoreOptions,
-    registry::{CompensationInput, RegisterCompensation, RegisterTool, ToolInput},
+    registry::{RegisterCompensation, RegisterTool, ToolInput},
 };
-use undolog_tests::{pg::PrivateCluster, world::Org};
+use undolog_tests::{inputs, pg::PrivateCluster, world::Org};
 use uuid::Uuid;
 
 /// What one task of the driver works on.
@@ -96,24 +96,8 @@ async fn registry(engine: &Store, org: Uuid) {
 }
 
 async fn compensation(engine: &Store, org: Uuid, name: &str, more: &Value) {
-    let mut body =
-        json!({"kind": "http", "method": "POST", "endpoint": "https://undo.example/undo"});
-    for (key, value) in more.as_object().expect("an object") {
-        body[key] = value.clone();
-    }
-    let compensation = CompensationInput {
-        fn_name: name.into(),
-        fn_version: String::new(),
-        description: "undoes it".into(),
-        fn_body: body.to_string().into_bytes(),
-        args_schema: Vec::new(),
-        max_retries: None,
-        retry_backoff_ms: None,
-        open: true,
-        concurrency_max: None,
-        rate_per_minute: None,
-    };
     let caller = caller(org, Role::Admin, "root");
+    let compensation = inputs::compensation(name, more);
     engine.run(RegisterCompensation { caller, compensation }).await.expect("register");
 }
 
@@ -123,27 +107,6 @@ async fn register(engine: &Store, org: Uuid, tool: ToolInput) {
 }
 
 fn tool(name: &str, tier: Tier) -> ToolInput {
-    ToolInput {
-        tool_name: name.into(),
-        tool_version: String::new(),
-        tier,
-        irreversibility_reason: String::new(),
-        compensation_ref: String::new(),
-        tool_schema: b"{}".to_vec(),
-        risk_tags: Vec::new(),
-        estimated_impact: String::new(),
-        project_id: None,
-        idempotent: false,
-        grant_lease_ms: 0,
-        max_execution_ms: 0,
-        allowed_compensations: Vec::new(),
-        // The clock is moved by minutes; only `approval_timeout` ends a window.
-        approval_timeout_seconds: 604_800,
-        auto_approve_on_timeout: None,
-        approval_quorum: 0,
-        requester_may_approve: None,
-        probe: Vec::new(),
-        upstream: Vec::new(),
-        execute_on_approval: None,
-    }
+    // The clock is moved by minutes; only `approval_timeout` ends a window.
+    ToolInput { approval_timeout_seconds: 604_800, ..inputs::tool(name, tier) }
 }

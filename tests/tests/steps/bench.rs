@@ -10,13 +10,13 @@ use undolog_store::{
     Caller, StepError, Store, StoreOptions,
     approvals::{Approve, Approved, Reject},
     intercept::{Intercept, InterceptInput, InterceptReply, StepRef, StoredResult},
-    registry::{CompensationInput, RegisterCompensation, RegisterTool, ToolInput},
+    registry::{RegisterCompensation, RegisterTool, ToolInput},
     report::{Commit, Fail},
     sessions::{
         Begin, Begun, Complete, Rollback, RollbackReply, RollbackScope, Savepoint, SavepointTaken,
     },
 };
-use undolog_tests::{check::fold_check, pg::TestDb, world::Org};
+use undolog_tests::{check::fold_check, inputs, pg::TestDb, world::Org};
 use uuid::Uuid;
 
 /// The bench.
@@ -69,53 +69,15 @@ impl Bench {
     }
 
     pub(crate) async fn compensation(&self, name: &str, more: Value) {
-        let mut body = json!({
-            "kind": "http", "method": "POST", "endpoint": "https://undo.example/undo",
-        });
-        for (key, value) in more.as_object().expect("an object") {
-            body[key] = value.clone();
-        }
         let step = RegisterCompensation {
             caller: self.caller(Role::Admin, "root"),
-            compensation: CompensationInput {
-                fn_name: name.into(),
-                fn_version: String::new(),
-                description: "undoes it".into(),
-                fn_body: body.to_string().into_bytes(),
-                args_schema: Vec::new(),
-                max_retries: None,
-                retry_backoff_ms: None,
-                open: true,
-                concurrency_max: None,
-                rate_per_minute: None,
-            },
+            compensation: inputs::compensation(name, &more),
         };
         self.store.run(step).await.expect("register the compensation");
     }
 
     pub(crate) async fn tool(&self, name: &str, tier: Tier, change: impl FnOnce(&mut ToolInput)) {
-        let mut tool = ToolInput {
-            tool_name: name.into(),
-            tool_version: String::new(),
-            tier,
-            irreversibility_reason: String::new(),
-            compensation_ref: String::new(),
-            tool_schema: b"{}".to_vec(),
-            risk_tags: Vec::new(),
-            estimated_impact: String::new(),
-            project_id: None,
-            idempotent: false,
-            grant_lease_ms: 0,
-            max_execution_ms: 0,
-            allowed_compensations: Vec::new(),
-            approval_timeout_seconds: 0,
-            auto_approve_on_timeout: None,
-            approval_quorum: 0,
-            requester_may_approve: None,
-            probe: Vec::new(),
-            upstream: Vec::new(),
-            execute_on_approval: None,
-        };
+        let mut tool = inputs::tool(name, tier);
         change(&mut tool);
         let step = RegisterTool { caller: self.caller(Role::Admin, "root"), tool, dev: false };
         self.store.run(step).await.expect("register the tool");
@@ -273,6 +235,13 @@ impl Bench {
             dry_run: false,
         };
         self.store.run(step).await
+    }
+
+    /// An irreversible call that was approved and holds its grant; answers the effect.
+    pub(crate) async fn running_wipe(&self, step: u32) -> Uuid {
+        let (_, approval) = awaiting(&self.ask(step, "wipe").await.expect("asked"));
+        self.approve(approval, None).await.expect("approve");
+        executed(&self.ask(step, "wipe").await.expect("a grant"))
     }
 
     /// One text of one row of the session.

@@ -133,10 +133,7 @@ pub(crate) async fn all_failed(bench: &Bench, count: u32) -> Vec<Uuid> {
 
 /// An irreversible call whose outcome nobody knows.
 pub(crate) async fn lost_wipe(bench: &Bench, step: u32) -> Uuid {
-    use crate::bench::{awaiting, executed};
-    let (effect, approval) = awaiting(&bench.ask(step, "wipe").await.expect("asked"));
-    bench.approve(approval, None).await.expect("approve");
-    executed(&bench.ask(step, "wipe").await.expect("a grant"));
+    let effect = bench.running_wipe(step).await;
     bench.continue_on_failure().await;
     bench.run_sql("UPDATE undolog_orgs SET settle_ms = 0").await;
     bench.fail(effect, undolog_core::state::FailedEffect::Unknown).await.expect("unknown");

@@ -15,7 +15,7 @@ use undolog_store::{
 use uuid::Uuid;
 
 use crate::{
-    bench::{Bench, awaiting, executed, refused, replayed},
+    bench::{Bench, awaiting, refused, replayed},
     operate_kit::{commit_late, lost_payment, lost_wipe},
     walker::{Walker, entries, letters, pay, report_of, rollback_id},
 };
@@ -121,9 +121,7 @@ async fn a_late_irreversible_call_is_residue_and_moves_nothing() {
     bench.continue_on_failure().await;
     paid(&bench, 1).await;
     let point = bench.savepoint().await.position;
-    let (wiped, approval) = awaiting(&bench.ask(2, "wipe").await.expect("asked"));
-    bench.approve(approval, None).await.expect("approve");
-    executed(&bench.ask(2, "wipe").await.expect("a grant"));
+    let wiped = bench.running_wipe(2).await;
     bench.fail(wiped, FailedEffect::NotApplied).await.expect("failed");
     let undone = paid(&bench, 3).await;
     to_savepoint(&bench, point).await;
@@ -167,9 +165,7 @@ async fn a_step_back_of_the_clock_puts_no_call_into_an_ended_rollback() {
 async fn what_was_halted_while_it_drained_drains_again() {
     let bench = Bench::new().await;
     bench.run_sql("UPDATE undolog_orgs SET settle_ms = 0").await;
-    let (wiped, approval) = awaiting(&bench.ask(1, "wipe").await.expect("asked"));
-    bench.approve(approval, None).await.expect("approve");
-    executed(&bench.ask(1, "wipe").await.expect("a grant"));
+    let wiped = bench.running_wipe(1).await;
     let kept = paid(&bench, 2).await;
     let point = bench.savepoint().await.position;
     paid(&bench, 3).await;
@@ -236,9 +232,7 @@ async fn a_rejection_below_a_partial_rollback_halts_the_session_when_it_comes_ba
     let (_, approval) = awaiting(&bench.ask(1, "wipe").await.expect("asked"));
     let point = bench.savepoint().await.position;
     // Another approval, above the savepoint, gives the rollback a reason.
-    let (_, other) = awaiting(&bench.ask(2, "wipe").await.expect("asked"));
-    bench.approve(other, None).await.expect("approve");
-    let effect = executed(&bench.ask(2, "wipe").await.expect("a grant"));
+    let effect = bench.running_wipe(2).await;
     bench.continue_on_failure().await;
     bench.fail(effect, FailedEffect::Unknown).await.expect("unknown");
     bench.run_sql("UPDATE undolog_orgs SET settle_ms = 3600000").await;
@@ -336,9 +330,7 @@ async fn an_irreversible_call_that_an_earlier_attempt_made_takes_its_approval_aw
     for approved in [false, true] {
         let bench = Bench::new().await;
         bench.continue_on_failure().await;
-        let (effect, approval) = awaiting(&bench.ask(1, "wipe").await.expect("asked"));
-        bench.approve(approval, None).await.expect("approve");
-        executed(&bench.ask(1, "wipe").await.expect("a grant"));
+        let effect = bench.running_wipe(1).await;
         bench.fail(effect, FailedEffect::NotApplied).await.expect("failed");
         let (_, second) = awaiting(&bench.ask(1, "wipe").await.expect("asked again"));
         bench.commit_attempt(effect, 1, &json!("gone")).await.expect("recorded");
@@ -359,9 +351,7 @@ async fn an_irreversible_call_that_an_earlier_attempt_made_takes_its_approval_aw
 async fn a_stale_commit_of_an_irreversible_call_that_is_asked_for_again_is_residue() {
     let bench = Bench::new().await;
     bench.continue_on_failure().await;
-    let (effect, approval) = awaiting(&bench.ask(1, "wipe").await.expect("asked"));
-    bench.approve(approval, None).await.expect("approve");
-    executed(&bench.ask(1, "wipe").await.expect("a grant"));
+    let effect = bench.running_wipe(1).await;
     bench.fail(effect, FailedEffect::NotApplied).await.expect("failed");
     awaiting(&bench.ask(1, "wipe").await.expect("asked again"));
     bench.rollback(RollbackScope::Whole).await.expect("rollback");
@@ -427,9 +417,7 @@ async fn a_partial_rollback_asks_before_it_waits_for_an_irreversible_call() {
     let bench = Bench::new().await;
     paid(&bench, 1).await;
     let point = bench.savepoint().await.position;
-    let (effect, approval) = awaiting(&bench.ask(2, "wipe").await.expect("asked"));
-    bench.approve(approval, None).await.expect("approve");
-    executed(&bench.ask(2, "wipe").await.expect("a grant"));
+    let effect = bench.running_wipe(2).await;
     let position = u32::try_from(point).expect("a position");
     let outcome = bench.rollback(RollbackScope::ToSavepoint(position)).await;
     refused(outcome, Reason::Residue);
