@@ -28,6 +28,11 @@ pub const RETRIES_MAX: u32 = 100;
 pub const BACKOFF_MS_MAX: u64 = 3_600_000;
 /// Rows of one page of any list.
 pub const PAGE_MAX: u32 = 500;
+/// Rows that are read for one page of a list whose filter no index serves. What does not fit the
+/// filter counts too, so such a page can be short; the next one goes on from there.
+pub const LIST_READ_MAX: u32 = 1_000;
+/// Rows that are counted for one number of a queue: what is more needs no exact number.
+pub const COUNTED_MAX: u32 = 10_000;
 /// Rows of a page when the request names no size.
 pub const PAGE_DEFAULT: u32 = 100;
 /// Every request but a stream ends by then: a client must never wait for ever.

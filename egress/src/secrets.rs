@@ -1,7 +1,7 @@
 //! Secrets of endpoints: resolved in the worker at the moment of the call, from its environment or
 //! from files, and nowhere else.
 
-use std::{fmt, io, path::PathBuf};
+use std::{ffi::OsString, fmt, io, path::PathBuf};
 
 use secrecy::{ExposeSecret as _, SecretString};
 
@@ -39,13 +39,32 @@ impl fmt::Debug for Used {
 }
 
 impl SecretSource {
+    /// The variables of the environment that [`Self::resolve`] looks at, in this order.
+    fn variables(org_slug: &str, name: &str) -> [String; 2] {
+        // Two underscores, which no name may have: another organisation cannot name this one's.
+        let own = format!("UNDOLOG_SECRET_{org_slug}__{name}");
+        [own, format!("UNDOLOG_SHARED_SECRET_{name}")].map(|name| env_name(&name))
+    }
+
+    /// What a process that makes this call and no other needs of the environment: the variables
+    /// that hold a secret which the call names.
+    #[must_use]
+    pub fn environment_of(org_slug: &str, call: &RenderedCall) -> Vec<(String, OsString)> {
+        let names = named_by(call).into_iter().filter(|name| is_name(name));
+        names
+            .flat_map(|name| Self::variables(org_slug, name))
+            .filter_map(|variable| {
+                let value = std::env::var_os(&variable)?;
+                Some((variable, value))
+            })
+            .collect()
+    }
+
     /// Resolves a secret of an organisation: its own first, then the one that was said to be for
     /// all. Whoever may register an endpoint can have such a secret sent there, so that nothing is
     /// shared by accident. An organisation that has its own never falls back because of an error.
     async fn resolve(&self, org_slug: &str, name: &str) -> Result<SecretString, Refused> {
-        // Two underscores, which no name may have: another organisation cannot name this one's.
-        let own = format!("UNDOLOG_SECRET_{org_slug}__{name}");
-        for variable in [own, format!("UNDOLOG_SHARED_SECRET_{name}")].map(|name| env_name(&name)) {
+        for variable in Self::variables(org_slug, name) {
             if let Ok(value) = std::env::var(&variable) {
                 return Ok(SecretString::from(value));
             }
@@ -80,22 +99,27 @@ impl SecretSource {
         org_slug: &str,
         call: &RenderedCall,
     ) -> Result<Used, Refused> {
-        let mut names: Vec<&str> = Vec::new();
-        let texts = call.headers.iter().map(|(_, pieces)| pieces);
-        let bodies = call.body_secrets.iter().map(|(_, pieces)| pieces);
-        for piece in texts.chain(bodies).chain([&call.url]).flatten() {
-            if let Piece::Secret(name) | Piece::UrlSecret(name) = piece
-                && !names.contains(&name.as_str())
-            {
-                names.push(name);
-            }
-        }
         let mut used = Used::default();
-        for name in names {
+        for name in named_by(call) {
             used.0.push((name.to_owned(), self.named(org_slug, name).await?));
         }
         Ok(used)
     }
+}
+
+/// The secrets that a call names, each once.
+fn named_by(call: &RenderedCall) -> Vec<&str> {
+    let mut names: Vec<&str> = Vec::new();
+    let texts = call.headers.iter().map(|(_, pieces)| pieces);
+    let bodies = call.body_secrets.iter().map(|(_, pieces)| pieces);
+    for piece in texts.chain(bodies).chain([&call.url]).flatten() {
+        if let Piece::Secret(name) | Piece::UrlSecret(name) = piece
+            && !names.contains(&name.as_str())
+        {
+            names.push(name);
+        }
+    }
+    names
 }
 
 fn unreadable(name: &str, why: io::ErrorKind) -> Refused {

@@ -2,9 +2,9 @@
 -- of rows ($7) and of bytes ($8; the first row always).
 -- Promise: only requests of the organisation and, when a principal is given ($2), only those of its
 -- own sessions; matched counts the rows before the cut by bytes. Each state is read from its newest on
--- and no further than the page goes, and no request is rendered behind the first one that does not
--- fit. Lock: none. A state is named by a range of itself, so that only an index that begins with it
--- gives the order.
+-- and no further than the page goes, or than the reading for one page may ($9, $10: the last row of
+-- it), and no request is rendered behind the first one that does not fit. Lock: none. A state is named
+-- by a range of itself, so that only an index that begins with it gives the order.
 -- Index: idx_undolog_approval_listed, with a session ($4) idx_undolog_approval_session; primary keys.
 WITH RECURSIVE page AS MATERIALIZED (
   SELECT one.created_at, one.approval_request_id
@@ -17,6 +17,8 @@ WITH RECURSIVE page AS MATERIALIZED (
           WHERE s.session_id = a.session_id AND s.org_id = $1))
         AND (a.created_at, a.approval_request_id) < (COALESCE($5::timestamptz, 'infinity'),
           COALESCE($6::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff'))
+        AND (a.created_at, a.approval_request_id) >= (COALESCE($9::timestamptz, '-infinity'),
+          COALESCE($10::uuid, '00000000-0000-0000-0000-000000000000'))
       ORDER BY a.state DESC, a.created_at DESC, a.approval_request_id DESC LIMIT $7)
     UNION ALL
     (SELECT a.created_at, a.approval_request_id

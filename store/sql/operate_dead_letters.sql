@@ -3,8 +3,8 @@
 -- Promise: only rows of the organisation; those of settled sessions only when asked for ($8);
 -- matched counts the rows before the cut by bytes. Lock: none.
 -- Index: idx_undolog_dead_letters_open and idx_undolog_dead_letters_closed, from the newest on and no
--- further than the page goes; idx_undolog_dead_letters_session or the primary key of what is named
--- ($2, $3). A filter by tool or function reads all that the others let pass.
+-- further than the page goes, or than the reading for one page may ($15, $16: the last row of it);
+-- idx_undolog_dead_letters_session or the primary key of what is named ($2, $3).
 WITH candidate AS MATERIALIZED (
   (SELECT d.*, s.session_state, s.started_at, s.last_executed_at
     FROM undolog_dead_letters d
@@ -19,8 +19,8 @@ WITH candidate AS MATERIALIZED (
       AND ($6::text IS NULL OR d.reason = $6)
       AND d.created_at <= (SELECT clock_timestamp()) - $7 * interval '1 second'
       AND d.created_at <= COALESCE($14::timestamptz, 'infinity')
-      AND (d.created_at, d.dead_letter_id) < (COALESCE($10::timestamptz, 'infinity'),
-        COALESCE($11::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff'))
+      AND (d.created_at, d.dead_letter_id) < ($10::timestamptz, $11::uuid)
+      AND (d.created_at, d.dead_letter_id) >= ($15::timestamptz, $16::uuid)
     ORDER BY d.created_at DESC, d.dead_letter_id DESC
     LIMIT CASE WHEN $4::text IS NULL AND $5::text IS NULL THEN $12::bigint END)
   UNION ALL
@@ -37,8 +37,8 @@ WITH candidate AS MATERIALIZED (
       AND ($6::text IS NULL OR d.reason = $6)
       AND d.created_at <= (SELECT clock_timestamp()) - $7 * interval '1 second'
       AND d.created_at <= COALESCE($14::timestamptz, 'infinity')
-      AND (d.created_at, d.dead_letter_id) < (COALESCE($10::timestamptz, 'infinity'),
-        COALESCE($11::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff'))
+      AND (d.created_at, d.dead_letter_id) < ($10::timestamptz, $11::uuid)
+      AND (d.created_at, d.dead_letter_id) >= ($15::timestamptz, $16::uuid)
     ORDER BY d.created_at DESC, d.dead_letter_id DESC
     LIMIT CASE WHEN $4::text IS NULL AND $5::text IS NULL THEN $12::bigint END)
   UNION ALL
@@ -60,8 +60,7 @@ WITH candidate AS MATERIALIZED (
       AND ($6::text IS NULL OR d.reason = $6)
       AND d.created_at <= (SELECT clock_timestamp()) - $7 * interval '1 second'
       AND d.created_at <= COALESCE($14::timestamptz, 'infinity')
-      AND (d.created_at, d.dead_letter_id) < (COALESCE($10::timestamptz, 'infinity'),
-        COALESCE($11::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff'))
+      AND (d.created_at, d.dead_letter_id) < ($10::timestamptz, $11::uuid)
     ORDER BY d.created_at DESC, d.dead_letter_id DESC
     LIMIT CASE WHEN $4::text IS NULL AND $5::text IS NULL THEN $12::bigint END)
 ), page AS (

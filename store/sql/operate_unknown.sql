@@ -3,24 +3,27 @@
 -- the first row always).
 -- Promise: only rows of the organisation; failures of settled or sealed sessions have left the list,
 -- and are found by their session or their id; matched counts the rows before the cut by bytes,
--- and none is rendered behind the first one that does not fit. Lock: none.
+-- and none is rendered behind the first one that does not fit. Of a whole organisation no row is read
+-- behind the last one of the reading for one page ($9, $10). Lock: none.
 -- Index: idx_undolog_effect_log_uncertain of each partition; with a session ($2)
 -- idx_undolog_effect_log_session; with an effect ($8) primary keys.
 WITH RECURSIVE page AS MATERIALIZED (
   SELECT one.*
   FROM (
-    (SELECT e.effect_id, e.executed_at, s.state::text AS session_state,
-      COALESCE(e.lost_at, e.failed_at, e.executed_at) AS since
-    FROM undolog_effect_log e
-    JOIN undolog_sessions s ON s.session_id = e.session_id AND s.org_id = $1
+    (SELECT e.effect_id, e.executed_at, s.session_state, e.since
+    FROM undolog_listed_unknown e
+    CROSS JOIN LATERAL (
+      SELECT o.state::text AS session_state FROM undolog_sessions o
+      WHERE o.session_id = e.session_id AND o.org_id = $1
+        AND (e.state = 'unknown' OR (o.settled_at IS NULL AND o.sealed_at IS NULL))
+      OFFSET 0) AS s
     WHERE $2::uuid IS NULL AND $8::uuid IS NULL AND e.org_id = $1
-      AND (e.state = 'unknown' OR (e.state = 'failed' AND e.outcome = 'maybe_applied'))
-      AND (e.state = 'unknown' OR (s.settled_at IS NULL AND s.sealed_at IS NULL))
       AND ($3::text IS NULL OR e.tool_name = $3)
-      AND (COALESCE(e.lost_at, e.failed_at, e.executed_at), e.effect_id)
-        > (COALESCE($4::timestamptz, '-infinity'),
-          COALESCE($5::uuid, '00000000-0000-0000-0000-000000000000'))
-    ORDER BY COALESCE(e.lost_at, e.failed_at, e.executed_at), e.effect_id
+      AND (e.since, e.effect_id) > (COALESCE($4::timestamptz, '-infinity'),
+        COALESCE($5::uuid, '00000000-0000-0000-0000-000000000000'))
+      AND (e.since, e.effect_id) <= (COALESCE($9::timestamptz, 'infinity'),
+        COALESCE($10::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff'))
+    ORDER BY e.since, e.effect_id
     LIMIT $6)
     UNION ALL
     (SELECT e.effect_id, e.executed_at, s.state::text,

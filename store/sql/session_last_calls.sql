@@ -1,4 +1,4 @@
--- The session's last ten calls, oldest first, for an approver's eyes: no arguments, no results.
+-- The session's last calls ($5 of them), oldest first, for an approver's eyes: no arguments, no results.
 -- Lock: the session's lock is held. Index: idx_undolog_effect_log_session of the session's months.
 SELECT COALESCE(jsonb_agg(c.call ORDER BY c.step_index, c.executed_at), '[]'::jsonb)
 FROM (
@@ -7,5 +7,5 @@ FROM (
   FROM undolog_effect_log e
   WHERE e.session_id = $1 AND e.org_id = $2 AND e.executed_at BETWEEN $3 AND $4
   ORDER BY e.step_index DESC, e.executed_at DESC
-  LIMIT 10
+  LIMIT $5
 ) c

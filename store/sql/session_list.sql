@@ -3,8 +3,9 @@
 -- Promise: only sessions of the organisation and, when a principal is given ($2), only its own;
 -- settled ones are left out; matched counts the rows before the cut by bytes. Each state is read from
 -- its newest on and no further than the page goes, and no row is rendered behind the first one that
--- does not fit. Lock: none. A state is named by a range of itself, so that only an index that begins
--- with it gives the order.
+-- does not fit. A principal's sessions of a run are read no further than the reading for one page may
+-- ($9, $10: the last row of it). Lock: none. A state is named by a range of itself, so that only an
+-- index that begins with it gives the order.
 -- Index: idx_undolog_sessions_of_run with an external run ($4), idx_undolog_sessions_own with a
 -- principal, else idx_undolog_sessions_listed; primary key.
 WITH RECURSIVE page AS MATERIALIZED (
@@ -31,6 +32,8 @@ WITH RECURSIVE page AS MATERIALIZED (
         AND s.org_id = $1 AND s.state BETWEEN wanted.state AND wanted.state
         AND (s.started_at, s.session_id) < (COALESCE($5::timestamptz, 'infinity'),
           COALESCE($6::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff'))
+        AND (s.started_at, s.session_id) >= (COALESCE($9::timestamptz, '-infinity'),
+          COALESCE($10::uuid, '00000000-0000-0000-0000-000000000000'))
       ORDER BY s.state, s.started_at DESC, s.session_id DESC LIMIT $7)
   ) AS one
   ORDER BY one.started_at DESC, one.session_id DESC

@@ -7,6 +7,7 @@
 pub mod announced;
 pub mod approvals;
 pub mod auth;
+pub mod backlog;
 pub mod catalog;
 pub mod dead_letters;
 pub mod effects;
@@ -44,6 +45,7 @@ pub mod ticket;
 mod turns;
 pub mod undo;
 pub mod upstream;
+mod url;
 pub mod walk;
 pub mod watch;
 

@@ -2,7 +2,6 @@
 
 use std::{
     collections::HashSet,
-    str::FromStr as _,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
@@ -312,7 +311,7 @@ fn settings_of(options: &StoreOptions) -> Settings {
 
 /// Connection options with the settings that every session of ours has.
 pub fn connect_options(options: &StoreOptions) -> Result<PgConnectOptions, StepError> {
-    let connect = PgConnectOptions::from_str(options.url.expose_secret())?
+    let connect = crate::url::options(options.url.expose_secret())?
         .application_name(&options.application_name)
         // Only a connection over TCP has it, so it is not looked at afterwards.
         .options([("tcp_user_timeout", "20000")]);

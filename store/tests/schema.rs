@@ -10,6 +10,8 @@ mod catalogue;
 mod counters;
 #[path = "schema/kit.rs"]
 mod kit;
+#[path = "schema/limits.rs"]
+mod limits;
 #[path = "schema/logins.rs"]
 mod logins;
 #[path = "schema/months.rs"]

@@ -6,6 +6,8 @@ use std::process::Command;
 
 #[path = "tidy/clock.rs"]
 mod clock;
+#[path = "tidy/limits.rs"]
+mod limits;
 #[path = "tidy/migrations.rs"]
 mod migrations;
 

@@ -5,6 +5,7 @@
 
 mod call;
 mod fair;
+mod gauges;
 mod handler;
 mod http;
 mod lane;

@@ -12,6 +12,7 @@ use uuid::Uuid;
 use crate::{
     egress::{Egress, EgressError},
     fair::Fair,
+    gauges,
     handler::Shared,
     http,
     lane::Lane,
@@ -119,6 +120,7 @@ impl Workers {
             tokio::spawn(http::run(listener, shared, pulse, readiness.clone(), end.clone()))
         });
         let timer = tokio::spawn(timer::run(Arc::clone(&shared), pulse, readiness));
+        let gauges = tokio::spawn(gauges::run(Arc::clone(&shared)));
         let mut queue = tokio::spawn({
             let shared = Arc::clone(&shared);
             async move {
@@ -144,6 +146,7 @@ impl Workers {
         }
         shared.give_up.cancel();
         timer.abort();
+        gauges.abort();
         end.cancel();
         if let Some(face) = face {
             face.abort();

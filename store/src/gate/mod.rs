@@ -17,7 +17,7 @@ use uuid::Uuid;
 pub(crate) use breaker::observe;
 pub use limits::Limits;
 
-use crate::{error::StepError, tenant::Tenant};
+use crate::{backlog::WaitsFor, error::StepError, tenant::Tenant};
 
 /// How long a paused rollback sleeps before it looks again; a resume wakes it up earlier.
 const PAUSE_MS: i64 = 5_000;
@@ -70,11 +70,11 @@ struct Look {
 }
 
 /// Asks every gate. `None`: the call may be made, and its attempt has to be written in this
-/// transaction. Else: not before this time.
+/// transaction. Else: not before this time, because of this gate.
 pub(crate) async fn ask(
     tx: &mut Tenant,
     wish: &Wish<'_>,
-) -> Result<Option<DateTime<Utc>>, StepError> {
+) -> Result<Option<(DateTime<Utc>, WaitsFor)>, StepError> {
     let org_id = tx.org_id();
     let look: Look = sqlx::query_as(include_str!("../../sql/gate_look.sql"))
         .bind(org_id)
@@ -82,21 +82,23 @@ pub(crate) async fn ask(
         .bind(wish.route.host)
         .fetch_one(tx.conn())
         .await?;
-    let (gate, until) = if look.is_paused && crate::guard!("gate.pause") {
-        ("pause", Some(wish.later(PAUSE_MS, PAUSE_MS / 2)))
+    let wait = if look.is_paused && crate::guard!("gate.pause") {
+        Some((wish.later(PAUSE_MS, PAUSE_MS / 2), WaitsFor::Pause))
     } else if let Some(until) = limits::ask(tx, wish).await? {
-        ("limit", Some(until))
+        Some((until, WaitsFor::Limit))
     } else if look.breaker.is_some_and(|state| state != "closed") && crate::guard!("gate.breaker") {
-        ("breaker", breaker::ask(tx, wish).await?)
+        breaker::ask(tx, wish).await?.map(|until| (until, WaitsFor::Breaker))
     } else {
-        ("none", None)
+        None
     };
-    match until {
-        Some(_) => metrics::counter!("undolog_gate_waits_total", "gate" => gate).increment(1),
+    match wait {
+        Some((_, gate)) => {
+            metrics::counter!("undolog_gate_waits_total", "gate" => gate.as_str()).increment(1);
+        }
         // Only what is really called is counted.
         None => limits::count(tx, wish).await?,
     }
-    Ok(until)
+    Ok(wait)
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use chrono::Duration;
 use serde_json::{Value, json};
 use undolog_core::{
     json::{canonical, parse_lossless},
+    limits::AGENT_CONTEXT_CALLS,
     reason::{Reason, Refusal},
     state::{ApprovalEvent, ApprovalState, Subject},
 };
@@ -104,6 +105,7 @@ impl Intercept {
             .bind(org_id)
             .bind(session.row.started_at)
             .bind(session.executed_until())
+            .bind(i64::from(AGENT_CONTEXT_CALLS))
             .fetch_one(tx.conn())
             .await?;
         let caller = if self.input.agent_context.is_empty() {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 use undolog_core::{
     intercept::{Found, RejectedCause},
+    limits::ADVISORY_LOCK_WAIT_MS,
     reason::{Reason, Refusal},
     signature::Signature,
     state::{EffectState, Outcome, SessionEvent, SessionState, Subject},
@@ -20,9 +21,10 @@ use crate::{
     tenant::Tenant,
 };
 
-/// How long the documented advisory lock is tried for, and how often.
-const ADVISORY_TRIES: u32 = 10;
-const ADVISORY_PAUSE: Duration = Duration::from_millis(10);
+/// How often the documented advisory lock is tried, with this pause in between.
+const ADVISORY_TRIES: u64 = ADVISORY_LOCK_WAIT_MS / ADVISORY_PAUSE_MS;
+const ADVISORY_PAUSE_MS: u64 = 10;
+const ADVISORY_PAUSE: Duration = Duration::from_millis(ADVISORY_PAUSE_MS);
 
 /// What is known of a call.
 #[derive(Debug)]

@@ -13,9 +13,6 @@ mod roles;
 mod session;
 pub(crate) mod wanted;
 
-use std::str::FromStr;
-
-use sqlx::postgres::PgConnectOptions;
 use sqlx::{ConnectOptions, Connection, PgConnection};
 
 use crate::settings::Settings;
@@ -211,7 +208,7 @@ pub(crate) fn embedded() -> sqlx::migrate::Migrator {
 }
 
 async fn connect(url: &str) -> Result<PgConnection, MigrateError> {
-    let options = PgConnectOptions::from_str(url)?.application_name("undolog-migrate");
+    let options = crate::url::options(url)?.application_name("undolog-migrate");
     Ok(Settings::new(&session::TIMEOUTS_MS).on(options).connect().await?)
 }
 

@@ -131,9 +131,20 @@ const SINCE_0014: &[Index] = &[
 // 0015 --------------------------------------------------------------------------------------------
 const SINCE_0015: &[Index] = &[];
 
+// 0017 --------------------------------------------------------------------------------------------
+const SINCE_0017: &[Index] = &[
+    // Open dead letters, session by session: what a bulk verb works through. They are few beside
+    // the calls, and each is written twice.
+    index(
+        "idx_undolog_dead_letters_sessions",
+        "undolog_dead_letters",
+        "(org_id, session_id, created_at) WHERE closed_at IS NULL",
+    ),
+];
+
 /// Every index that is built here, in the order in which they are built.
 pub(crate) fn indexes() -> impl Iterator<Item = &'static Index> {
-    [SINCE_0009, SINCE_0010, SINCE_0011, SINCE_0012, SINCE_0013, SINCE_0014, SINCE_0015]
+    [SINCE_0009, SINCE_0010, SINCE_0011, SINCE_0012, SINCE_0013, SINCE_0014, SINCE_0015, SINCE_0017]
         .into_iter()
         .flatten()
 }

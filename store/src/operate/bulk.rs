@@ -4,7 +4,7 @@
 use chrono::{DateTime, Utc};
 use sqlx::FromRow;
 use undolog_core::{
-    limits::PAGE_MAX,
+    limits::{LIST_READ_MAX, PAGE_MAX},
     reason::{Reason, Refusal},
 };
 use uuid::Uuid;
@@ -128,6 +128,8 @@ pub async fn resolve_all(
 struct Candidate {
     dead_letter_id: Uuid,
     session_id: Uuid,
+    /// The verb can change it, as far as it can be seen.
+    is_possible: bool,
 }
 
 async fn all(
@@ -208,6 +210,7 @@ fn by_session(candidates: &[Candidate]) -> impl Iterator<Item = &[Candidate]> {
     candidates.chunk_by(|a, b| a.session_id == b.session_id)
 }
 
+/// What the verb is about: those that it can change first, those of a session together.
 async fn candidates(
     store: &Store,
     caller: &Caller,
@@ -217,11 +220,69 @@ async fn candidates(
     let mut tx = Tenant::begin(store, caller.org_id).await?;
     let as_of: DateTime<Utc> =
         sqlx::query_scalar("SELECT clock_timestamp()").fetch_one(tx.conn()).await?;
-    let created_until = filter.created_until.filter(|_| crate::guard!("operate.until"));
-    let rows = sqlx::query_as(include_str!("../../sql/operate_bulk.sql"))
-        .bind(caller.org_id)
+    let until = filter.created_until.filter(|_| crate::guard!("operate.until")).unwrap_or(as_of);
+    if filter.ids_param().is_some() || filter.session_id.is_some() {
+        let of: Vec<Uuid> = filter.session_id.into_iter().collect();
+        let rows = fitting(&mut tx, filter, action, &of, until).await?;
+        tx.commit().await?;
+        return Ok((rows, as_of));
+    }
+    let (mut possible, mut others) = (Vec::new(), Vec::new());
+    let mut after = None;
+    while possible.len() <= PAGE_MAX as usize {
+        let (sessions, is_last) = sessions_after(&mut tx, until, after).await?;
+        after = sessions.last().copied();
+        let rows = fitting(&mut tx, filter, action, &sessions, until).await?;
+        let (can, cannot): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| row.is_possible);
+        possible.extend(can);
+        others.extend(cannot);
+        others.truncate(PAGE_MAX as usize + 1);
+        if is_last {
+            break;
+        }
+    }
+    tx.commit().await?;
+    possible.extend(others);
+    Ok((possible, as_of))
+}
+
+/// Whole sessions with open dead letters, in the order of their ids, of about as many letters as
+/// one statement may read, and whether they are the last.
+async fn sessions_after(
+    tx: &mut Tenant,
+    until: DateTime<Utc>,
+    after: Option<Uuid>,
+) -> Result<(Vec<Uuid>, bool), StepError> {
+    let org_id = tx.org_id();
+    let mut sessions: Vec<Uuid> =
+        sqlx::query_scalar(include_str!("../../sql/operate_bulk_next.sql"))
+            .bind(org_id)
+            .bind(until)
+            .bind(after)
+            .bind(i64::from(LIST_READ_MAX))
+            .fetch_all(tx.conn())
+            .await?;
+    let is_last = sessions.len() < LIST_READ_MAX as usize;
+    sessions.dedup();
+    // The last one may have more letters; alone, it is read whole.
+    if !is_last && sessions.len() > 1 {
+        sessions.pop();
+    }
+    Ok((sessions, is_last))
+}
+
+async fn fitting(
+    tx: &mut Tenant,
+    filter: &DeadLetterFilter,
+    action: &Action,
+    sessions: &[Uuid],
+    until: DateTime<Utc>,
+) -> Result<Vec<Candidate>, StepError> {
+    let org_id = tx.org_id();
+    Ok(sqlx::query_as(include_str!("../../sql/operate_bulk.sql"))
+        .bind(org_id)
         .bind(filter.ids_param())
-        .bind(filter.session_id)
+        .bind(sessions)
         .bind(wanted(&filter.tool_name))
         .bind(wanted(&filter.compensation_fn))
         .bind(wanted(&filter.reason))
@@ -229,11 +290,9 @@ async fn candidates(
         .bind(filter.includes_settled())
         .bind(matches!(action, Action::Resolve(_)))
         .bind(i64::from(PAGE_MAX) + 1)
-        .bind(created_until.unwrap_or(as_of))
+        .bind(until)
         .fetch_all(tx.conn())
-        .await?;
-    tx.commit().await?;
-    Ok((rows, as_of))
+        .await?)
 }
 
 /// The dead letters of one session, from the lowest position up: what is put on top again then

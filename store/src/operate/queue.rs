@@ -3,7 +3,10 @@
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use sqlx::FromRow;
-use undolog_core::{limits::PAGE_MAX, role::Rpc};
+use undolog_core::{
+    limits::{COUNTED_MAX, PAGE_MAX},
+    role::Rpc,
+};
 use uuid::Uuid;
 
 use super::require_role;
@@ -55,7 +58,7 @@ struct PauseShown {
 /// Reasons of the pauses of one page.
 const PAUSE_BYTES_MAX: i64 = 1024 * 1024;
 
-/// The numbers of an organisation's queue.
+/// The numbers of an organisation's queue, each counted up to [`COUNTED_MAX`].
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct QueueStatus {
     /// Rollbacks that are due and that nobody holds.
@@ -139,6 +142,7 @@ async fn read(tx: &mut Tenant, org_id: Uuid, token: &str) -> Result<QueueStatus,
     let ended = paging.after::<Ended>("queue")?;
     let counts: Counts = sqlx::query_as(include_str!("../../sql/operate_queue.sql"))
         .bind(org_id)
+        .bind(i64::from(COUNTED_MAX))
         .fetch_one(tx.conn())
         .await?;
     let (pauses, last_pause) = match &ended {

@@ -16,7 +16,7 @@ use crate::{
     read::{
         DeadLetterView, EffectView, Page, Paging, UndoView,
         effects::EffectShown,
-        page::{page_bytes, time_of},
+        page::{Bounds, Until, page_bytes, read_max, time_of},
         sessions::{DeadLetterShown, UndoShown},
     },
     session::{self, LockedSession},
@@ -176,9 +176,27 @@ pub async fn list_dead_letters(
     require_role(caller, Rpc::ListDeadLetters)?;
     filter.check()?;
     let limit = paging.rows()?;
-    let (micros, dead_letter_id) = paging.after::<(i64, Uuid)>("dead_letters")?.unzip();
-    let before = micros.map(time_of).transpose()?;
+    let before = match paging.after::<(i64, Uuid)>("dead_letters")? {
+        Some((micros, dead_letter_id)) => Some((time_of(micros)?, dead_letter_id)),
+        None => None,
+    };
+    let bounds = Bounds::new(before);
     let mut tx = Tenant::begin(store, caller.org_id).await?;
+    let until: Option<Until> = if filter.includes_settled() {
+        None
+    } else {
+        sqlx::query_as(include_str!("../../sql/operate_dead_letters_until.sql"))
+            .bind(caller.org_id)
+            .bind(closed)
+            .bind(i64::from(filter.older_than_seconds))
+            .bind(bounds.before.0)
+            .bind(bounds.before.1)
+            .bind(read_max(1))
+            .bind(filter.created_until)
+            .fetch_optional(tx.conn())
+            .await?
+    };
+    let bounds = bounds.until(until);
     let rows: Vec<ItemShown> = sqlx::query_as(include_str!("../../sql/operate_dead_letters.sql"))
         .bind(caller.org_id)
         .bind(filter.ids_param())
@@ -189,19 +207,22 @@ pub async fn list_dead_letters(
         .bind(i64::from(filter.older_than_seconds))
         .bind(filter.includes_settled())
         .bind(Some(closed))
-        .bind(before)
-        .bind(dead_letter_id)
+        .bind(bounds.before.0)
+        .bind(bounds.before.1)
         .bind(limit + 1)
         .bind(page_bytes())
         .bind(filter.created_until)
+        .bind(bounds.until.0)
+        .bind(bounds.until.1)
         .fetch_all(tx.conn())
         .await?;
     tx.commit().await?;
     let matched = rows.first().map_or(0, |row| row.matched);
     let items = rows.into_iter().map(DeadLetterItem::from).collect();
-    Page::cut("dead_letters", items, limit, matched, |item: &DeadLetterItem| {
+    let key = |item: &DeadLetterItem| {
         (item.dead_letter.created_at.timestamp_micros(), item.dead_letter.dead_letter_id)
-    })
+    };
+    Page::cut_at("dead_letters", items, limit, matched, key, until.map(Until::key))
 }
 
 /// Shows a dead letter.
@@ -254,6 +275,7 @@ async fn read_detail(
 }
 
 async fn item(tx: &mut Tenant, org_id: Uuid, dead_letter_id: Uuid) -> Result<ItemShown, StepError> {
+    let bounds = Bounds::new(None);
     let row: Option<ItemShown> = sqlx::query_as(include_str!("../../sql/operate_dead_letters.sql"))
         .bind(org_id)
         .bind(Some(&[dead_letter_id][..]))
@@ -264,11 +286,13 @@ async fn item(tx: &mut Tenant, org_id: Uuid, dead_letter_id: Uuid) -> Result<Ite
         .bind(0_i64)
         .bind(true)
         .bind(None::<bool>)
-        .bind(None::<DateTime<Utc>>)
-        .bind(None::<Uuid>)
+        .bind(bounds.before.0)
+        .bind(bounds.before.1)
         .bind(1_i64)
         .bind(page_bytes())
         .bind(None::<DateTime<Utc>>)
+        .bind(bounds.until.0)
+        .bind(bounds.until.1)
         .fetch_optional(tx.conn())
         .await?;
     row.ok_or_else(|| not_found(dead_letter_id))

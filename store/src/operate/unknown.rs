@@ -13,7 +13,7 @@ use crate::{
     read::{
         EffectView, Page, Paging,
         effects::EffectShown,
-        page::{page_bytes, time_of},
+        page::{Until, page_bytes, read_max, time_of},
     },
     step::Caller,
     tenant::Tenant,
@@ -92,6 +92,18 @@ pub async fn list_unknown(
     let (micros, effect_id) = paging.after::<(i64, Uuid)>("unknown")?.unzip();
     let after = micros.map(time_of).transpose()?;
     let mut tx = Tenant::begin(store, caller.org_id).await?;
+    let until: Option<Until> = if filter.session_id.is_none() && filter.effect_id.is_none() {
+        sqlx::query_as(include_str!("../../sql/operate_unknown_until.sql"))
+            .bind(caller.org_id)
+            .bind(after)
+            .bind(effect_id)
+            .bind(read_max(1))
+            .fetch_optional(tx.conn())
+            .await?
+    } else {
+        None
+    };
+    let (until_at, until_id) = Until::bound(until);
     let rows: Vec<UnknownShown> = sqlx::query_as(include_str!("../../sql/operate_unknown.sql"))
         .bind(caller.org_id)
         .bind(filter.session_id)
@@ -101,12 +113,13 @@ pub async fn list_unknown(
         .bind(limit + 1)
         .bind(page_bytes())
         .bind(filter.effect_id)
+        .bind(until_at)
+        .bind(until_id)
         .fetch_all(tx.conn())
         .await?;
     tx.commit().await?;
     let matched = rows.first().map_or(0, |row| row.effect.matched);
     let views = rows.into_iter().map(UnknownShown::view).collect::<Result<Vec<_>, _>>()?;
-    Page::cut("unknown", views, limit, matched, |view| {
-        (view.lost_at.timestamp_micros(), view.effect.effect_id)
-    })
+    let key = |view: &UnknownEffect| (view.lost_at.timestamp_micros(), view.effect.effect_id);
+    Page::cut_at("unknown", views, limit, matched, key, until.map(Until::key))
 }

@@ -8,12 +8,8 @@ mod orgs;
 mod pause;
 mod projects;
 
-use std::str::FromStr as _;
-
 use secrecy::{ExposeSecret as _, SecretString};
-use sqlx::{
-    ConnectOptions as _, Connection as _, Executor as _, PgConnection, postgres::PgConnectOptions,
-};
+use sqlx::{ConnectOptions as _, Connection as _, Executor as _, PgConnection};
 use undolog_core::reason::Reason;
 
 pub use keys::{KeyHash, KeyRow, NewKey};
@@ -36,8 +32,7 @@ impl Owner {
     /// Connects and takes the owner's role on. The login is a superuser or a member of the role.
     pub async fn connect(url: &SecretString) -> Result<Self, StepError> {
         let timeouts = [("lock_timeout", 10_000), ("statement_timeout", 60_000)];
-        let options =
-            PgConnectOptions::from_str(url.expose_secret())?.application_name("undolog-owner");
+        let options = crate::url::options(url.expose_secret())?.application_name("undolog-owner");
         let mut conn = Settings::new(&timeouts).on(options).connect().await?;
         settings::make_durable(&mut conn).await?;
         conn.execute("SET ROLE undolog_owner; SET search_path = public, pg_temp").await?;

@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::{
     only_of,
-    page::{Page, Paging, page_bytes, refused, time_of},
+    page::{Page, Paging, Until, page_bytes, read_max, refused, time_of},
 };
 use crate::{error::StepError, payload, pool::Store, step::Caller, tenant::Tenant};
 
@@ -228,35 +228,40 @@ pub async fn list_approvals(
     let limit = paging.rows()?;
     let (micros, approval_id) = paging.after::<(i64, Uuid)>("approvals")?.unzip();
     let before = micros.map(time_of).transpose()?;
+    let principal = only_of(caller);
     let mut tx = Tenant::begin(store, caller.org_id).await?;
-    let rows: Vec<ApprovalShown> = sqlx::query_as(&list_statement(filter.session_id.is_some()))
+    // Whose session it is stands in no index of requests.
+    let until: Option<Until> = if principal.is_some() && filter.session_id.is_none() {
+        sqlx::query_as(include_str!("../../sql/approval_list_until.sql"))
+            .bind(caller.org_id)
+            .bind(states)
+            .bind(before)
+            .bind(approval_id)
+            .bind(read_max(states.len()))
+            .fetch_optional(tx.conn())
+            .await?
+    } else {
+        None
+    };
+    let (until_at, until_id) = Until::bound(until);
+    let rows: Vec<ApprovalShown> = sqlx::query_as(include_str!("../../sql/approval_list.sql"))
         .bind(caller.org_id)
-        .bind(only_of(caller))
+        .bind(principal)
         .bind(states)
         .bind(filter.session_id)
         .bind(before)
         .bind(approval_id)
         .bind(limit + 1)
         .bind(page_bytes())
+        .bind(until_at)
+        .bind(until_id)
         .fetch_all(tx.conn())
         .await?;
     tx.commit().await?;
     let matched = rows.first().map_or(0, |row| row.matched);
     let views = rows.into_iter().map(ApprovalShown::view).collect::<Result<Vec<_>, _>>()?;
-    Page::cut("approvals", views, limit, matched, |view| {
-        (view.created_at.timestamp_micros(), view.approval_id)
-    })
-}
-
-/// The statement of a list. The requests of one session are few and have an index of their own,
-/// which Postgres takes only when the statement itself says so.
-fn list_statement(is_of_session: bool) -> String {
-    let sql = include_str!("../../sql/approval_list.sql");
-    if is_of_session {
-        sql.replace("($4::uuid IS NULL OR a.session_id = $4)", "a.session_id = $4")
-    } else {
-        sql.into()
-    }
+    let key = |view: &ApprovalView| (view.created_at.timestamp_micros(), view.approval_id);
+    Page::cut_at("approvals", views, limit, matched, key, until.map(Until::key))
 }
 
 /// One request, as it stands.

@@ -2,10 +2,12 @@
 
 use chrono::{DateTime, Utc};
 use serde::{Serialize, de::DeserializeOwned};
+use sqlx::FromRow;
 use undolog_core::{
-    limits::{PAGE_DEFAULT, PAGE_MAX},
+    limits::{LIST_READ_MAX, PAGE_DEFAULT, PAGE_MAX},
     reason::Reason,
 };
+use uuid::Uuid;
 
 use crate::error::StepError;
 
@@ -63,21 +65,85 @@ impl<T> Page<T> {
     /// in the order.
     pub(crate) fn cut<K: Serialize>(
         list: &str,
+        rows: Vec<T>,
+        limit: i64,
+        matched: i64,
+        key: impl Fn(&T) -> K,
+    ) -> Result<Self, StepError> {
+        Self::cut_at(list, rows, limit, matched, key, None)
+    }
+
+    /// The same for a page that was read up to a row and no further: it may be short, or empty, and
+    /// the next one goes on behind that row.
+    pub(crate) fn cut_at<K: Serialize>(
+        list: &str,
         mut rows: Vec<T>,
         limit: i64,
         matched: i64,
         key: impl Fn(&T) -> K,
+        until: Option<K>,
     ) -> Result<Self, StepError> {
         let shown = i64::try_from(rows.len()).unwrap_or(i64::MAX);
         if shown > limit {
             rows.pop();
         }
         let more = shown > limit || shown < matched;
-        let next_token = match rows.last() {
-            Some(last) if more => to_token(list, &key(last))?,
-            _ => String::new(),
+        let next_token = match (rows.last(), until) {
+            (Some(last), _) if more => to_token(list, &key(last))?,
+            (_, Some(until)) => to_token(list, &until)?,
+            (_, None) => String::new(),
         };
         Ok(Self { rows, next_token })
+    }
+}
+
+/// The last row that is read for a page; `None`: the list ends before.
+#[derive(Debug, Clone, Copy, FromRow)]
+pub(crate) struct Until {
+    at: DateTime<Utc>,
+    id: Uuid,
+}
+
+impl Until {
+    /// Its place in the order.
+    pub(crate) fn key(self) -> (i64, Uuid) {
+        (self.at.timestamp_micros(), self.id)
+    }
+
+    /// Its place as a statement takes it.
+    pub(crate) fn bound(until: Option<Self>) -> (Option<DateTime<Utc>>, Option<Uuid>) {
+        until.map(|until| (until.at, until.id)).unzip()
+    }
+}
+
+/// Bounds of a list from the newest row on, for statements that take no NULL for one: under
+/// row-level security Postgres takes a COALESCE for something that could leak, and then filters
+/// every row instead of ending the scan.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bounds {
+    pub(crate) before: (DateTime<Utc>, Uuid),
+    pub(crate) until: (DateTime<Utc>, Uuid),
+}
+
+impl Bounds {
+    pub(crate) fn new(before: Option<(DateTime<Utc>, Uuid)>) -> Self {
+        let far = |seconds| DateTime::from_timestamp(seconds, 0).unwrap_or_default();
+        // The years 9999 and 1.
+        let (latest, earliest) = (far(253_402_300_799), far(-62_135_596_800));
+        Self { before: before.unwrap_or((latest, Uuid::max())), until: (earliest, Uuid::nil()) }
+    }
+
+    pub(crate) fn until(self, until: Option<Until>) -> Self {
+        Self { until: until.map_or(self.until, |until| (until.at, until.id)), ..self }
+    }
+}
+
+/// How many rows of each part of a list may be read for a page, as an offset.
+pub(crate) fn read_max(parts: usize) -> i64 {
+    if crate::guard!("read.bounded") {
+        i64::from(LIST_READ_MAX) / i64::try_from(parts.max(1)).unwrap_or(i64::MAX)
+    } else {
+        i64::MAX
     }
 }
 

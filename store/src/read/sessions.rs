@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::{
     only_of,
-    page::{Page, Paging, page_bytes, time_of},
+    page::{Page, Paging, Until, page_bytes, read_max, time_of},
 };
 use crate::{error::StepError, payload, pool::Store, step::Caller, tenant::Tenant};
 
@@ -287,22 +287,41 @@ pub async fn list_sessions(
     let limit = paging.rows()?;
     let (micros, session_id) = paging.after::<(i64, Uuid)>("sessions")?.unzip();
     let before = micros.map(time_of).transpose()?;
+    let states = (!filter.states.is_empty()).then_some(&filter.states);
+    let run = Some(filter.external_run_id.replace('\0', "")).filter(|id| !id.is_empty());
+    let principal = only_of(caller);
     let mut tx = Tenant::begin(store, caller.org_id).await?;
+    // Every other choice has an index that serves it.
+    let until: Option<Until> = if principal.is_some() && run.is_some() {
+        sqlx::query_as(include_str!("../../sql/session_list_until.sql"))
+            .bind(caller.org_id)
+            .bind(states)
+            .bind(&run)
+            .bind(before)
+            .bind(session_id)
+            .bind(read_max(states.map_or(SessionState::ALL.len(), Vec::len)))
+            .fetch_optional(tx.conn())
+            .await?
+    } else {
+        None
+    };
+    let (until_at, until_id) = Until::bound(until);
     let rows: Vec<SessionShown> = sqlx::query_as(include_str!("../../sql/session_list.sql"))
         .bind(caller.org_id)
-        .bind(only_of(caller))
-        .bind((!filter.states.is_empty()).then_some(&filter.states))
-        .bind(Some(filter.external_run_id.replace('\0', "")).filter(|id| !id.is_empty()))
+        .bind(principal)
+        .bind(states)
+        .bind(run)
         .bind(before)
         .bind(session_id)
         .bind(limit + 1)
         .bind(page_bytes())
+        .bind(until_at)
+        .bind(until_id)
         .fetch_all(tx.conn())
         .await?;
     tx.commit().await?;
     let matched = rows.first().map_or(0, |row| row.matched);
     let views = rows.into_iter().map(SessionShown::view).collect::<Result<Vec<_>, _>>()?;
-    Page::cut("sessions", views, limit, matched, |view| {
-        (view.started_at.timestamp_micros(), view.session_id)
-    })
+    let key = |view: &SessionView| (view.started_at.timestamp_micros(), view.session_id);
+    Page::cut_at("sessions", views, limit, matched, key, until.map(Until::key))
 }

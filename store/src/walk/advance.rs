@@ -13,6 +13,7 @@ use super::{
     settle::settle,
 };
 use crate::{
+    backlog::WaitsFor,
     error::{Decided, StepError},
     rollback::{COLUMNS, RollbackRow},
     session::{LockedSession, one_row},
@@ -77,7 +78,7 @@ impl Step for Advance {
             Decision::Call(call) => Next::Call(call),
             Decision::NeedsOwnProcess => Next::NeedsOwnProcess,
             Decision::Again => Next::Again,
-            Decision::Wait(_) => Next::Waiting,
+            Decision::Wait(..) => Next::Waiting,
             Decision::HandOver => Next::HandedOver,
             Decision::Finished => Next::Done,
         }))
@@ -132,7 +133,7 @@ impl Advance {
         if state == RollbackState::Draining
             && let Some(until) = drain(tx, session, rollback).await?
         {
-            return Ok(Decision::Wait(until));
+            return Ok(Decision::Wait(until, WaitsFor::Calls));
         }
         next(tx, session, rollback, self).await
     }
@@ -152,11 +153,19 @@ async fn load(tx: &mut Tenant, claim: &Claim) -> Result<Option<RollbackRow>, Ste
 /// When the rollback is due again, if the claim is given back with work left.
 fn released_until(decision: &Decision, t: DateTime<Utc>) -> Option<DateTime<Utc>> {
     match decision {
-        Decision::Wait(at) => Some(*at),
+        Decision::Wait(at, _) => Some(*at),
         Decision::HandOver => Some(t),
         Decision::Call(_) | Decision::NeedsOwnProcess | Decision::Again | Decision::Finished => {
             None
         }
+    }
+}
+
+/// What the rollback waits for until then.
+fn waits_for(decision: &Decision) -> Option<&'static str> {
+    match decision {
+        Decision::Wait(_, waits_for) => Some(waits_for.as_str()),
+        _ => None,
     }
 }
 
@@ -178,6 +187,7 @@ async fn hold(
         .bind(keeps.then(|| t + Duration::milliseconds(lease_ms())))
         .bind(released_until(decision, t).unwrap_or(rollback.due_at))
         .bind(!crate::guard!("walk.fence"))
+        .bind(waits_for(decision))
         .execute(tx.conn())
         .await?;
     one_row(done.rows_affected(), "held rollback")

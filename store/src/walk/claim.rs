@@ -5,7 +5,7 @@ use sqlx::FromRow;
 use undolog_core::limits::ROLLBACK_LEASE_MS;
 use uuid::Uuid;
 
-use crate::{error::StepError, pool::Store, tenant::Tenant, ticket};
+use crate::{backlog::WaitsFor, error::StepError, pool::Store, tenant::Tenant, ticket};
 
 /// A held rollback.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -94,13 +94,14 @@ pub async fn postpone(store: &Store, claim: &Claim, wait_ms: i64) -> Result<(), 
     let mut tx = Tenant::begin(store, claim.org_id).await?;
     let due_at: Option<chrono::DateTime<chrono::Utc>> = sqlx::query_scalar(
         "UPDATE undolog_rollbacks SET lease_owner = NULL, lease_expires_at = NULL, \
-         due_at = clock_timestamp() + $4 * interval '1 millisecond' \
+         due_at = clock_timestamp() + $4 * interval '1 millisecond', waits_for = $5 \
          WHERE rollback_id = $1 AND org_id = $2 AND fence = $3 RETURNING due_at",
     )
     .bind(claim.rollback_id)
     .bind(claim.org_id)
     .bind(claim.fence)
     .bind(wait_ms)
+    .bind(WaitsFor::Worker.as_str())
     .fetch_optional(tx.conn())
     .await?;
     if let Some(due_at) = due_at {

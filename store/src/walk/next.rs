@@ -17,6 +17,7 @@ use super::{
     settle,
 };
 use crate::{
+    backlog::WaitsFor,
     effects::{self, EffectRow},
     error::StepError,
     gate::{self, Route, Wish},
@@ -38,7 +39,7 @@ pub(super) enum Decision {
     Call(Box<PreparedCall>),
     NeedsOwnProcess,
     Again,
-    Wait(DateTime<Utc>),
+    Wait(DateTime<Utc>, WaitsFor),
     HandOver,
     Finished,
 }
@@ -167,12 +168,13 @@ async fn one(
     if let Some(at) = top.entry.next_try_at.filter(|at| *at > session.now())
         && crate::guard!("walk.backoff")
     {
-        return Ok(Some(Decision::Wait(at)));
+        return Ok(Some(Decision::Wait(at, WaitsFor::Retry)));
     }
     if is_granted(&effect, &top.entry)? {
         // Cannot happen after the drain; were it to, nothing may be undone under a running call.
         tracing::error!(effect.id = %effect.effect_id, "a call in scope of a walk holds a grant");
-        return Ok(Some(Decision::Wait(session.now() + Duration::seconds(1))));
+        let soon = session.now() + Duration::seconds(1);
+        return Ok(Some(Decision::Wait(soon, WaitsFor::Calls)));
     }
     match prepare(tx, session, &top.entry, &effect).await? {
         Prepared::Skip(reason) if top.entry.state()? == UndoState::Pending => {
@@ -180,7 +182,7 @@ async fn one(
             undo::save(tx, &top.entry).await?;
             Ok(None)
         }
-        Prepared::Wait => Ok(Some(Decision::Wait(session.now() + PROBE_WAIT))),
+        Prepared::Wait => Ok(Some(Decision::Wait(session.now() + PROBE_WAIT, WaitsFor::Outcome))),
         Prepared::Skip(_) => {
             // A call of it has been made, so nobody can say that it needs none; only a changed
             // registration leads here.
@@ -251,7 +253,7 @@ async fn held_back(
     if top.is_suspect() && step.place != Place::OwnProcess && crate::guard!("walk.own_process") {
         return Ok(Some(Decision::NeedsOwnProcess));
     }
-    Ok(gate::ask(tx, &wish).await?.map(Decision::Wait))
+    Ok(gate::ask(tx, &wish).await?.map(|(until, gate)| Decision::Wait(until, gate)))
 }
 
 fn is_granted(effect: &EffectRow, entry: &UndoRow) -> Result<bool, StepError> {

@@ -112,6 +112,51 @@ async fn the_queues_own_set_up_may_come_first_or_second() {
     theirs.set_ignore_missing(true);
     theirs.run(&pool).await.unwrap();
     assert_complete(&server, "second").await;
+
+    // A later release of the library can bring back what was fitted, after our migrations.
+    server.create_database("third").await;
+    migrate(&server.url("third")).await.unwrap();
+    let mut conn = server.connect("third").await;
+    let fitted = queue_schema(&mut conn).await;
+    let again = "ALTER TABLE apalis.jobs ENABLE TRIGGER notify_workers;
+        ALTER TABLE apalis.jobs ADD CONSTRAINT fk_worker_lock_by FOREIGN KEY (lock_by)
+            REFERENCES apalis.workers (id);
+        ALTER TABLE apalis.jobs REPLICA IDENTITY DEFAULT;
+        ALTER TABLE apalis.workers REPLICA IDENTITY DEFAULT;
+        DROP INDEX apalis.idx_undolog_jobs_due";
+    run(&mut conn, again).await;
+    assert_ne!(queue_schema(&mut conn).await, fitted);
+    migrate(&server.url("third")).await.unwrap();
+    for database in ["first", "second", "third"] {
+        let found = queue_schema(&mut server.connect(database).await).await;
+        assert_eq!(found, fitted, "{database}");
+    }
+    let has = |what: &str| fitted.iter().any(|line| line.starts_with(what));
+    assert!(has("trigger notify_workers D"), "it notifies nobody: {fitted:?}");
+    assert!(!has("constraint fk_worker_lock_by"), "{fitted:?}");
+    assert!(has("identity jobs i") && has("identity workers i"), "{fitted:?}");
+    assert!(has("index CREATE INDEX idx_undolog_jobs_due"), "{fitted:?}");
+}
+
+/// The queue's triggers, constraints, indexes and replica identities.
+async fn queue_schema(conn: &mut PgConnection) -> Vec<String> {
+    sqlx::query_scalar(
+        "SELECT format('trigger %s %s %s', t.tgname, t.tgenabled, pg_get_triggerdef(t.oid))
+         FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid
+         WHERE c.relnamespace = 'apalis'::regnamespace AND NOT t.tgisinternal
+         UNION ALL
+         SELECT format('constraint %s %s', conname, pg_get_constraintdef(oid))
+         FROM pg_constraint WHERE connamespace = 'apalis'::regnamespace
+         UNION ALL
+         SELECT 'index ' || indexdef FROM pg_indexes WHERE schemaname = 'apalis'
+         UNION ALL
+         SELECT format('identity %s %s', relname, relreplident)
+         FROM pg_class WHERE relnamespace = 'apalis'::regnamespace AND relkind = 'r'
+         ORDER BY 1",
+    )
+    .fetch_all(conn)
+    .await
+    .unwrap()
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@ use undolog_store::{
     catalog::CatalogError,
     error::{StepError, Trouble},
     migrate::{MigrateError, migrate},
+    owner::Owner,
     service,
 };
 
@@ -174,5 +175,27 @@ async fn every_error_that_decides_nothing_may_be_tried_again() {
         let raise = format!("DO $$ BEGIN RAISE EXCEPTION 'x' USING ERRCODE = '{code}'; END $$");
         let error = sqlx::query(&raise).execute(&mut conn).await.unwrap_err();
         assert_eq!(StepError::Db(error).is_unavailable(), may_try, "{code}");
+    }
+}
+
+#[tokio::test]
+async fn a_url_with_several_hosts_is_refused_before_anything_is_looked_up() {
+    let servers = [Server::start("hosts-a"), Server::start("hosts-b")];
+    let ports = servers.each_ref().map(|server| {
+        let url = server.url("postgres");
+        let (_, rest) = url.rsplit_once(':').unwrap();
+        rest.split('/').next().unwrap().to_owned()
+    });
+    let [a, b] = ports;
+    let url = format!("postgres://postgres@127.0.0.1:{a},127.0.0.1:{b}/postgres");
+    let url = url + "?target_session_attrs=read-write";
+    let options = StoreOptions::new(url.clone().into(), None, "hosts");
+    let told = [
+        Store::connect(&options).await.unwrap_err().to_string(),
+        migrate(&url).await.unwrap_err().to_string(),
+        Owner::connect(&url.into()).await.unwrap_err().to_string(),
+    ];
+    for error in told {
+        assert!(error.contains("names several hosts; name one"), "{error}");
     }
 }

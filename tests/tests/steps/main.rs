@@ -8,6 +8,7 @@ mod calls;
 mod gate_registry;
 mod intercept;
 mod limits;
+mod lists;
 mod notify;
 mod operate_bulk;
 mod operate_dead_letters;

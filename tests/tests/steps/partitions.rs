@@ -25,9 +25,10 @@ use crate::{
 const ALL_MONTHS: &[(&str, &str)] = &[
     ("approval_get", "the months come from the session; one row, found by its key"),
     ("approval_list", "the months come from each session; a page, each row found by its key"),
-    ("operate_bulk", "the months come from each session; a page of dead letters"),
+    ("operate_bulk", "the months come from each session; as many letters as a page may read"),
     ("operate_dead_letters", "the months come from each session; a page of dead letters"),
     ("operate_queue", "counts what is unknown in an organisation, from a partial index"),
+    ("operate_unknown_until", "looks through what is unknown, from a partial index"),
     ("operate_unknown", "lists what is unknown in an organisation, from a partial index"),
     ("probe_claim", "finds what is unknown in an organisation, from a partial index"),
     ("sweep_due_orgs", "finds the organisations with work, from partial indexes"),

@@ -78,13 +78,15 @@ async fn what_operators_list_is_read_from_an_index() {
     let lists = [
         (
             UNKNOWN,
-            format!("{id}, NULL, NULL, NULL, NULL, 101, 3000000, NULL"),
+            format!("{id}, NULL, NULL, NULL, NULL, 101, 3000000, NULL, NULL, NULL"),
             "uncertain",
             month.as_str(),
         ),
         (
             APPROVALS,
-            format!("{id}, NULL, '{{approved,rejected}}', NULL, now(), {id}, 101, 3000000"),
+            format!(
+                "{id}, NULL, '{{approved,rejected}}', NULL, now(), {id}, 101, 3000000, NULL, NULL"
+            ),
             "approval_listed",
             "undolog_approval_requests",
         ),

@@ -1,6 +1,7 @@
 //! The undo walk and the sweeps against a real Postgres, driven step by step as a worker would, and
 //! the worker process itself with a real endpoint; `fold(events) == rows` after every scenario.
 
+mod backlog;
 #[path = "../steps/bench.rs"]
 #[expect(dead_code, reason = "the bench serves two test programs")]
 mod bench;

@@ -200,3 +200,63 @@ async fn a_call_without_a_process_of_its_own_waits_and_is_not_counted() {
     assert_eq!(letters(&bench).await, []);
     assert!(witness.calls_to("/undo/").is_empty(), "nothing was sent");
 }
+
+/// The environment of the process that this one has started to make a call.
+fn environment_of_child(worker: u32) -> Option<Vec<String>> {
+    let folders = std::fs::read_dir("/proc").expect("the processes");
+    for folder in folders.filter_map(Result::ok) {
+        let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).ok();
+        let Some(stat) = read("stat") else { continue };
+        // What follows the name in parentheses: its state, then its parent.
+        let parent = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(1));
+        let is_call = read("cmdline").is_some_and(|line| line.contains("compensation-call"));
+        if is_call && parent == Some(worker.to_string().as_str()) {
+            let text = read("environ")?;
+            return Some(text.split('\0').filter(|v| !v.is_empty()).map(str::to_owned).collect());
+        }
+    }
+    None
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_process_of_one_call_inherits_that_calls_secrets_and_nothing_else() {
+    let mut bench = Bench::new().await;
+    let witness = Witness::start().await;
+    let body = json!({
+        "endpoint": witness.url("/undo/held"), "arg_mapping": {"id": "{result.id}"},
+        "headers": {"authorization": "Bearer {secret:TOKEN}", "x-shared": "{secret:SHARED}"},
+        "done_statuses": [404], "timeout_ms": 600_000,
+    });
+    bench.compensation("undo_pay", body).await;
+    due(&mut bench).await;
+    interrupted(&bench).await;
+    lease_over(&bench).await;
+    let gate = witness.hold("/undo/held");
+    let own = format!("UNDOLOG_SECRET_{}__TOKEN", bench.org.slug.to_uppercase().replace('-', "_"));
+    let set = [
+        (own.as_str(), "own-token"),
+        ("UNDOLOG_SHARED_SECRET_SHARED", "shared-value"),
+        ("UNDOLOG_SHARED_SECRET_OTHER", "not-named"),
+        ("UNDOLOG_SECRET_OTHER__TOKEN", "not-ours"),
+        ("UNDOLOG_API_KEY", "ulk_not_for_calls"),
+    ];
+    let environment = set.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+    let options = WorkerOptions { environment, ..WorkerOptions::default() };
+    let worker = Worker::start(bench.db.url(), options).await;
+    witness.wait_for("/undo/held", 1, LIMIT).await;
+    let found = environment_of_child(worker.process.id()).expect("the process of the call");
+    let allowed = ["LD_LIBRARY_PATH=", "LOCALDOMAIN=", "RES_OPTIONS=", "UNDOLOG_GUARDS_OFF="];
+    let mut secrets: Vec<&str> = found
+        .iter()
+        .map(String::as_str)
+        .filter(|variable| !allowed.iter().any(|name| variable.starts_with(name)))
+        .collect();
+    secrets.sort_unstable();
+    let own = format!("{own}=own-token");
+    assert_eq!(secrets, [own.as_str(), "UNDOLOG_SHARED_SECRET_SHARED=shared-value"]);
+    let call = witness.calls_to("/undo/held").remove(0);
+    assert_eq!(call.header("authorization"), Some("Bearer own-token"));
+    gate.open();
+    let session = bench.session;
+    state_is(&bench, session, "compensated").await;
+}

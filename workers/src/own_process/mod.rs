@@ -17,13 +17,22 @@ pub use child::make_one_call;
 
 use crate::{
     call::Made,
-    egress::{Answer, Call, EgressOptions},
+    egress::{Answer, Call, EgressOptions, SecretSource},
 };
 
 /// What the process may take beside the call itself.
 const START: Duration = Duration::from_secs(20);
 /// After so long it is tried again to start a process.
 const AGAIN_MS: u64 = 10_000;
+/// Variables that say where libraries lie and how names are looked up.
+const KEPT: &[&str] = &[
+    "LD_LIBRARY_PATH",
+    "LOCALDOMAIN",
+    "RES_OPTIONS",
+    "SystemRoot",
+    #[cfg(feature = "testkit")]
+    "UNDOLOG_GUARDS_OFF",
+];
 /// The command of `undolog` that makes one call.
 pub const COMMAND: &str = "compensation-call";
 
@@ -94,10 +103,12 @@ async fn attend(
     call: Call,
     begun: &mut bool,
 ) -> Result<Option<Answer>, String> {
+    let environment = environment(&call);
     let job = Job { options: options.clone(), call };
     let mut job = serde_json::to_vec(&job).map_err(|error| error.to_string())?;
     job.push(b'\n');
-    let mut child = start(one).map_err(|error| format!("{}: {error}", one.program.display()))?;
+    let mut child =
+        start(one, environment).map_err(|error| format!("{}: {error}", one.program.display()))?;
     let (Some(mut input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
         return Err("it has no standard input or output".to_owned());
     };
@@ -118,9 +129,19 @@ async fn attend(
     }
 }
 
-fn start(one: &OneCall) -> std::io::Result<Child> {
+/// What the process inherits: what a program needs to run at all, and the secrets that its call
+/// names. Whatever a call may do to its process, it finds no password of the database there, no key
+/// and no secret of another organisation.
+fn environment(call: &Call) -> Vec<(String, OsString)> {
+    let kept = KEPT.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var_os(name)?)));
+    kept.chain(SecretSource::environment_of(&call.org_slug, &call.rendered)).collect()
+}
+
+fn start(one: &OneCall, environment: Vec<(String, OsString)>) -> std::io::Result<Child> {
     Command::new(&one.program)
         .args(&one.arguments)
+        .env_clear()
+        .envs(environment)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .kill_on_drop(true)

@@ -102,6 +102,13 @@ impl Ids {
         .fetch_one(db.pool())
         .await
         .expect("the effects of the large session");
+        ids.extend(untils(db).await);
+        let end = |time: &str, digit: char| {
+            let id = "00000000-0000-0000-0000-000000000000".replace('0', &digit.to_string());
+            format!("'{time}', '{id}'")
+        };
+        ids.push(("@newest", end("9999-12-31", 'f')));
+        ids.push(("@oldest", end("0001-01-01", '0')));
         ids.push(("@large.effects", format!("'{large}'")));
         ids.push(("@large.session", "'00000000-0000-7000-8000-00000000ba5e'".to_owned()));
         Self(ids)
@@ -111,4 +118,61 @@ impl Ids {
     pub(crate) fn put_in(&self, values: &str) -> String {
         self.0.iter().fold(values.to_owned(), |text, (name, id)| text.replace(name, id))
     }
+}
+
+/// Where the reading for a page of a list with many rows ends, and what one statement of a bulk
+/// verb is about.
+async fn untils(db: &TestDb) -> Vec<(&'static str, String)> {
+    let org = "org_id = '00000000-0000-7000-8000-000000000101'";
+    let letters = format!("undolog_dead_letters WHERE {org} AND closed_at IS");
+    let lists = [
+        (
+            "@open.until",
+            format!(
+                "created_at, dead_letter_id FROM {letters} NULL \
+                 ORDER BY created_at DESC, dead_letter_id DESC"
+            ),
+        ),
+        (
+            "@closed.until",
+            format!(
+                "created_at, dead_letter_id FROM {letters} NOT NULL \
+                 ORDER BY created_at DESC, dead_letter_id DESC"
+            ),
+        ),
+        (
+            "@unknown.until",
+            format!(
+                "COALESCE(lost_at, failed_at, executed_at), effect_id FROM undolog_effect_log \
+                 WHERE {org} AND (state = 'unknown' OR state = 'failed' \
+                   AND outcome = 'maybe_applied') ORDER BY 1, 2"
+            ),
+        ),
+        (
+            "@approved.until",
+            format!(
+                "created_at, approval_request_id FROM undolog_approval_requests \
+                 WHERE {org} AND state = 'approved' \
+                 ORDER BY created_at DESC, approval_request_id DESC"
+            ),
+        ),
+    ];
+    let mut found = Vec::new();
+    for (name, sql) in lists {
+        let sql = format!(
+            "SELECT format('%L, %L', at, id) \
+             FROM (SELECT {sql} OFFSET 1000 LIMIT 1) AS one (at, id)"
+        );
+        let until = sqlx::query_scalar(&sql).fetch_one(db.pool()).await;
+        found.push((name, until.unwrap_or_else(|error| panic!("{name}: {error}"))));
+    }
+    let sessions = format!(
+        "SELECT quote_literal(array_agg(DISTINCT session_id)::text) FROM (\
+         SELECT session_id FROM {letters} NULL \
+           AND session_id <> '00000000-0000-7000-8000-00000000ba5f' \
+         ORDER BY session_id LIMIT 1000) AS one"
+    );
+    let sessions = sqlx::query_scalar(&sessions).fetch_one(db.pool()).await.expect("sessions");
+    found.push(("@bulk.sessions", sessions));
+    found
 }

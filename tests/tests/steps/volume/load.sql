@@ -153,3 +153,22 @@ SELECT volume.id(21, g, now0 - g * interval '1 minute'), '00000000-0000-7000-800
   'refund', (SELECT jsonb_build_object('d', string_agg(md5(g::text || i), ''))
     FROM generate_series(1, 12000) AS i)
 FROM volume.sessions, generate_series(1, 60) AS g WHERE n = 1
+
+-- into undolog_sessions (session_id, org_id, state, started_at, last_executed_at, failed_at, session_month, event_seq, last_position, metadata, settled_at, settled_by)
+SELECT '00000000-0000-7000-8000-00000000ba5f'::uuid, '00000000-0000-7000-8000-000000000101'::uuid,
+  'halted', now0 - interval '3 hours', now0, now0, (date_trunc('month', now0 AT TIME ZONE 'UTC'))::date,
+  60, 60, '{}', now0, 'ann'
+FROM volume.sessions WHERE n = 1
+
+-- into undolog_effect_log (effect_id, org_id, session_id, call_signature, tool_name, tier, step_index, args_snapshot, state, executed_at, failed_at, outcome, session_month, position)
+SELECT volume.id(22, g, now0), '00000000-0000-7000-8000-000000000101'::uuid,
+  '00000000-0000-7000-8000-00000000ba5f'::uuid, encode(sha256(('settled' || g)::bytea), 'hex'), 'pay',
+  'compensable', g, '{}', 'failed', now0 - interval '1 hour', now0 - interval '300 days' + g * interval '1 second',
+  'maybe_applied', (date_trunc('month', now0 AT TIME ZONE 'UTC'))::date, g
+FROM volume.sessions, generate_series(1, 10000) AS g WHERE n = 1
+
+-- into undolog_dead_letters (dead_letter_id, org_id, session_id, effect_id, reason, created_at)
+SELECT volume.id(23, g, now0), '00000000-0000-7000-8000-000000000101'::uuid,
+  '00000000-0000-7000-8000-00000000ba5f'::uuid, volume.id(22, g, now0), 'OUTCOME_UNKNOWN',
+  now0 - g * interval '1 millisecond'
+FROM volume.sessions, generate_series(1, 10000) AS g WHERE n = 1
