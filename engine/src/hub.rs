@@ -160,12 +160,10 @@ impl Hub {
                 () = stop.cancelled() => return,
                 _ = every.tick() => {}
             }
-            // Several at a time: each organisation is asked in a transaction of its own.
-            stream::iter(self.waited_for())
-                .for_each_concurrent(LOOKS_AT_ONCE, |(org_id, (effects, approvals))| {
-                    self.look_at(&store, org_id, effects, approvals)
-                })
-                .await;
+            several(self.waited_for(), |(org_id, (effects, approvals))| {
+                self.look_at(&store, org_id, effects, approvals)
+            })
+            .await;
         }
     }
 
@@ -186,9 +184,36 @@ impl Hub {
     }
 }
 
+/// Looks at several at a time: each organisation is asked in a transaction of its own, and one that
+/// is slow to answer must not keep the others waiting.
+async fn several<T, F>(all: impl IntoIterator<Item = T>, look: impl Fn(T) -> F)
+where
+    F: Future<Output = ()>,
+{
+    stream::iter(all).for_each_concurrent(LOOKS_AT_ONCE, look).await;
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn one_that_is_slow_to_answer_keeps_no_other_waiting() {
+        // The first looks end only after the last one.
+        let (last, ended) = tokio::sync::watch::channel(false);
+        let looking = several(0..LOOKS_AT_ONCE, |n| {
+            let (last, mut ended) = (&last, ended.clone());
+            async move {
+                if n == LOOKS_AT_ONCE - 1 {
+                    last.send_replace(true);
+                } else {
+                    ended.wait_for(|is_over| *is_over).await.expect("the sender is there");
+                }
+            }
+        });
+        let limit = std::time::Duration::from_secs(30);
+        tokio::time::timeout(limit, looking).await.expect("all of them end");
+    }
 
     fn now(effect_id: Uuid, state: &str, is_granted: bool) -> Waited {
         Waited { effect_id, state: state.to_owned(), attempt: 1, is_granted }

@@ -211,3 +211,22 @@ async fn steps_that_tell_something_do_not_wait_for_each_other() {
     assert_eq!(told, 2);
     holder.rollback().await.expect("let go");
 }
+
+#[tokio::test]
+async fn all_that_a_busy_minute_leaves_is_deleted_in_one_run() {
+    let bench = bench().await;
+    let store = crate::walker::worker_store(&bench).await;
+    run(
+        bench.db.pool(),
+        "INSERT INTO apalis.jobs (job, id, job_type, status, done_at) \
+         SELECT '{}', 'over-' || n, 'undolog.rollback', 'Done', now() - interval '1 hour' \
+         FROM generate_series(1, 25000) AS n",
+    )
+    .await;
+    undolog_store::sweeps::cleanup(&store).await.expect("sweep");
+    let left: i64 = sqlx::query_scalar("SELECT count(*) FROM apalis.jobs WHERE id LIKE 'over-%'")
+        .fetch_one(bench.db.pool())
+        .await
+        .expect("a count");
+    assert_eq!(left, 0, "20,000 tickets a minute were too few");
+}
