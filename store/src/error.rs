@@ -22,6 +22,10 @@ pub enum StepError {
     /// The task that ran the step ended without an answer.
     #[error("the step was interrupted")]
     Interrupted,
+    /// The step needs work done that no transaction waits for; its runner does it and runs the
+    /// step again.
+    #[error("the step needs a schema that is not compiled or a check that is not made")]
+    Apart(crate::registry::Apart),
 }
 
 impl StepError {

@@ -63,11 +63,22 @@ pub trait Step: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Decided<Self::Reply>, StepError>> + Send;
 }
 
+/// How often a step may ask for work outside its transaction: it needs a few schemas and one check,
+/// and the registry can change meanwhile.
+const APART_MAX: u32 = 16;
+
+/// What becomes of what a step wrote.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Outcome {
+    Kept,
+    TakenBack,
+}
+
 /// Runs a step, again after deadlocks and serialisation failures.
 pub(crate) async fn run<S: Step>(store: &Store, step: &S) -> Result<Decided<S::Reply>, StepError> {
     let mut tries = 1;
     loop {
-        match once(store, step).await {
+        match with_schemas(store, step, Outcome::Kept).await {
             Err(error) if error.is_conflict() && tries < TRIES_MAX => {
                 metrics::counter!("undolog_step_conflicts_total", "step" => S::NAME).increment(1);
                 tries += 1;
@@ -77,13 +88,47 @@ pub(crate) async fn run<S: Step>(store: &Store, step: &S) -> Result<Decided<S::R
     }
 }
 
-async fn once<S: Step>(store: &Store, step: &S) -> Result<Decided<S::Reply>, StepError> {
-    let mut tx = Tenant::begin_step(store, step.org_id()).await?;
+/// Runs a step and takes everything back that it wrote.
+pub(crate) async fn try_out<S: Step>(
+    store: &Store,
+    step: &S,
+) -> Result<Decided<S::Reply>, StepError> {
+    with_schemas(store, step, Outcome::TakenBack).await
+}
+
+/// Runs a step, again after the work on schemas that it asked for.
+async fn with_schemas<S: Step>(
+    store: &Store,
+    step: &S,
+    outcome: Outcome,
+) -> Result<Decided<S::Reply>, StepError> {
+    for _ in 0..APART_MAX {
+        match once(store, step, outcome).await {
+            Err(StepError::Apart(work)) => work.run(store, step.org_id()).await?,
+            ended => return ended,
+        }
+    }
+    once(store, step, outcome).await
+}
+
+async fn once<S: Step>(
+    store: &Store,
+    step: &S,
+    outcome: Outcome,
+) -> Result<Decided<S::Reply>, StepError> {
+    let mut tx = match outcome {
+        Outcome::Kept => Tenant::begin_step(store, step.org_id()).await?,
+        Outcome::TakenBack => Tenant::begin(store, step.org_id()).await?,
+    };
     match step.run(&mut tx).await {
-        Ok(decided) => {
+        Ok(decided) if outcome == Outcome::Kept => {
             crate::crash_point!("step.before_commit");
             tx.commit().await?;
             crate::crash_point!("step.after_commit");
+            Ok(decided)
+        }
+        Ok(decided) => {
+            tx.rollback().await?;
             Ok(decided)
         }
         Err(error) => {

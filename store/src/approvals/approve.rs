@@ -148,7 +148,7 @@ impl Approve {
             .map_err(|error| StepError::refuse(Reason::ArgsInvalid, error.to_string()))?;
         let tool = registry::tool(tx, session.row.registry_epoch, tool_name, tool_version).await?;
         if let Some(tool) = tool {
-            tool.check_args(&to_serde(&node))
+            tool.check_args(tx, &node)?
                 .map_err(|error| StepError::refuse(Reason::ArgsInvalid, error))?;
         }
         Ok(canonical(&node))

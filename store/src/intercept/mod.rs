@@ -16,7 +16,6 @@ use serde_json::json;
 use undolog_core::{
     Tier,
     intercept::{Context, Decision, Found, decide},
-    json::to_serde,
     limits,
     reason::{Reason, Refusal},
     state::EffectEvent,
@@ -213,7 +212,7 @@ impl Intercept {
             Decision::SameExecute => self.same_execute(tx, &session, known.effect()?).await?,
             Decision::AwaitingApproval => reply::awaiting(known.effect()?)?,
             Decision::GrantApproved => {
-                let tool = self.need_tool(&session, tool)?;
+                let tool = self.need_tool(tx, &session, tool)?;
                 match self.grant_approved(tx, &mut session, known.effect()?, &tool).await? {
                     Ok(reply) => reply,
                     Err(refusal) => {
@@ -223,11 +222,11 @@ impl Intercept {
                 }
             }
             Decision::NewEffect => {
-                let tool = self.need_tool(&session, tool)?;
+                let tool = self.need_tool(tx, &session, tool)?;
                 self.new_effect(tx, &mut session, &known, &tool).await?
             }
             Decision::NewAttempt { same_entry, new_approval } => {
-                let tool = self.need_tool(&session, tool)?;
+                let tool = self.need_tool(tx, &session, tool)?;
                 let effect = known.effect()?;
                 self.new_attempt(tx, &mut session, effect, &tool, same_entry, new_approval).await?
             }
@@ -296,6 +295,7 @@ impl Intercept {
     /// The tool that a grant or a new row is judged by; its schema is checked here.
     fn need_tool(
         &self,
+        tx: &Tenant,
         session: &LockedSession,
         tool: Option<&ToolBundle>,
     ) -> Result<call::JudgedTool, StepError> {
@@ -307,7 +307,7 @@ impl Intercept {
             None => return Err(self.tool_not_registered()),
         };
         if let Some(tool) = tool {
-            tool.check_args(&to_serde(&self.args))
+            tool.check_args(tx, &self.args)?
                 .map_err(|error| StepError::refuse(Reason::ArgsInvalid, error))?;
         }
         Ok(judged)

@@ -199,10 +199,7 @@ fn unknown_id(dead_letter_id: Uuid) -> Change {
 
 /// Runs a step and takes everything back.
 async fn try_out(store: &Store, step: &OneSession) -> Result<Vec<Change>, StepError> {
-    let mut tx = Tenant::begin(store, step.org_id()).await?;
-    let outcome = step.run(&mut tx).await;
-    tx.rollback().await?;
-    outcome?.map_err(StepError::Refused)
+    crate::step::try_out(store, step).await?.map_err(StepError::Refused)
 }
 
 /// Neighbours of one session.

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use undolog_core::{
-    json::{Node, parse_lossless, to_serde},
+    json::{Node, parse_lossless},
     limits,
     reason::{Reason, Refusal},
     state::{DeadLetterReason, EffectEvent, EffectState, SessionState, SkipReason, UndoState},
@@ -159,7 +159,7 @@ async fn edited(
         return Err(letter.refusal(Reason::ArgsInvalid, &why).into());
     }
     if crate::guard!("operate.args_schema")
-        && let Err(why) = bundle.check_args(&to_serde(&node))
+        && let Err(why) = bundle.check_args(tx, &node)?
     {
         let why = format!("the arguments do not fit the schema of {name}: {why}");
         return Err(letter.refusal(Reason::ArgsInvalid, &why).into());

@@ -7,11 +7,17 @@ use undolog_core::{
     Tier,
     fn_body::FnBody,
     json::{canonical, from_stored},
+    reason::Reason,
     version::{effective_tier, newest_by},
 };
 use uuid::Uuid;
 
-use super::{CompensationBundle, ToolBundle, cache::Key, schema::Schema};
+use super::{
+    CompensationBundle, ToolBundle,
+    apart::{self, Form},
+    cache::Key,
+    schema::Schema,
+};
 use crate::{error::StepError, gate::Limits, tenant::Tenant};
 
 /// One active version of a tool, without its schema.
@@ -81,17 +87,19 @@ async fn read_tool(
         versions.iter().find(|row| row.tool_version == version)
     };
     let Some(named) = named.cloned() else { return Ok(None) };
-    let Some(judged) = judged(name, named, &versions)? else { return Ok(None) };
     let text: String = sqlx::query_scalar(
         "SELECT tool_schema::text FROM undolog_tool_registry WHERE org_id = $1 AND tool_id = $2",
     )
     .bind(org_id)
-    .bind(judged.tool_id)
+    .bind(named.tool_id)
     .fetch_one(tx.conn())
     .await?;
-    let input = Schema::of_stored_tool(&text)
-        .map_err(|error| StepError::Corrupt(format!("schema of tool {name}: {error}")))?;
-    Ok(Some(ToolBundle { input, ..judged }))
+    let input = apart::compiled(tx, Form::StoredTool, &text)?.map_err(|error| {
+        // An earlier version of this program took it.
+        let why = format!("the schema of {name} is refused now, register it again: {error}");
+        StepError::refuse(Reason::ToolNotRegistered, why)
+    })?;
+    judged(name, named, &versions, input)
 }
 
 /// The named version, raised to its name's tier: what that tier needs and the version lacks comes
@@ -100,6 +108,7 @@ fn judged(
     name: &str,
     named: ToolVersion,
     versions: &[ToolVersion],
+    input: Arc<Schema>,
 ) -> Result<Option<ToolBundle>, StepError> {
     let tiers = versions.iter().map(ToolVersion::tier).collect::<Result<Vec<_>, _>>()?;
     let own_tier = named.tier()?;
@@ -121,7 +130,7 @@ fn judged(
         max_execution_ms: named.max_execution_ms,
         project_id: named.project_id,
         upstream: named.upstream,
-        input: Schema::anything(),
+        input,
     };
     if let Some(donor) = donor {
         raise(&mut bundle, donor);
@@ -207,7 +216,7 @@ async fn read_compensation(
             .bind(version)
             .fetch_optional(tx.conn())
             .await?;
-    row.map(|row| parse_compensation(fn_name, row)).transpose()
+    row.map(|row| parse_compensation(tx, fn_name, row)).transpose()
 }
 
 async fn newest_active_version(
@@ -227,6 +236,7 @@ async fn newest_active_version(
 }
 
 fn parse_compensation(
+    tx: &Tenant,
     fn_name: &str,
     row: CompensationVersion,
 ) -> Result<CompensationBundle, StepError> {
@@ -236,7 +246,8 @@ fn parse_compensation(
     let node =
         from_stored(&row.fn_body, None).map_err(|error| corrupt("fn_body", error.to_string()))?;
     let fn_body = FnBody::parse(&node).map_err(|error| corrupt("fn_body", error.to_string()))?;
-    let args = Schema::of_stored(&row.args_schema).map_err(|error| corrupt("schema", error))?;
+    let args = apart::compiled(tx, Form::Stored, &row.args_schema)?
+        .map_err(|error| corrupt("schema", error))?;
     Ok(CompensationBundle {
         compensation_id: row.compensation_id,
         fn_name: fn_name.to_owned(),

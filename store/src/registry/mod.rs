@@ -6,6 +6,7 @@
 //! was committed before.
 
 mod activate;
+mod apart;
 mod cache;
 mod list;
 mod load;
@@ -15,12 +16,13 @@ mod register_tool;
 mod rules;
 mod schema;
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
-use undolog_core::{Tier, fn_body::FnBody, reason::Reason};
+use undolog_core::{Tier, fn_body::FnBody, json::Node, reason::Reason};
 use uuid::Uuid;
 
 pub use activate::SetActive;
+pub use apart::Apart;
 pub use cache::RegistryCache;
 pub use list::{CompensationRow, Registration, ToolRow, get, list};
 pub use load::{compensation, tool};
@@ -88,14 +90,21 @@ pub struct ToolBundle {
     pub project_id: Option<Uuid>,
     /// The endpoint that a proxy calls for a granted call, as JSON.
     pub upstream: Option<String>,
-    pub(crate) input: Schema,
+    pub(crate) input: Arc<Schema>,
 }
 
 impl ToolBundle {
     /// Checks a call's arguments against the tool's input schema. The error names the place and
     /// the rule that was broken, never the value.
-    pub fn check_args(&self, args: &serde_json::Value) -> Result<(), String> {
-        self.input.check(args)
+    ///
+    /// # Errors
+    /// The check is made outside the transaction, and the step is run again.
+    pub(crate) fn check_args(
+        &self,
+        tx: &Tenant,
+        args: &Node,
+    ) -> Result<Result<(), String>, StepError> {
+        apart::check(tx, &self.input, args)
     }
 }
 
@@ -121,13 +130,20 @@ pub struct CompensationBundle {
     pub is_active: bool,
     /// How many calls may run at once, and begin within a minute.
     pub limits: Limits,
-    pub(crate) args: Schema,
+    pub(crate) args: Arc<Schema>,
 }
 
 impl CompensationBundle {
     /// Checks rendered arguments against `args_schema`; the error never holds a value.
-    pub fn check_args(&self, args: &serde_json::Value) -> Result<(), String> {
-        self.args.check(args)
+    ///
+    /// # Errors
+    /// The check is made outside the transaction, and the step is run again.
+    pub(crate) fn check_args(
+        &self,
+        tx: &Tenant,
+        args: &Node,
+    ) -> Result<Result<(), String>, StepError> {
+        apart::check(tx, &self.args, args)
     }
 }
 

@@ -2,17 +2,16 @@
 
 use undolog_core::{
     fn_body::FnBody,
-    json::to_serde,
     limits::{BACKOFF_MS_MAX, DEFAULT_MAX_RETRIES, DEFAULT_RETRY_BACKOFF_MS, RETRIES_MAX},
     reason::Reason,
 };
 use uuid::Uuid;
 
 use super::{
+    apart::{self, Form},
     list::{self, CompensationRow},
     register_tool::Registered,
     rules::{self, invalid},
-    schema::Schema,
 };
 use crate::{
     error::{Decided, StepError},
@@ -66,7 +65,7 @@ impl Step for RegisterCompensation {
     }
 
     async fn run(&self, tx: &mut Tenant) -> Result<Decided<Self::Reply>, StepError> {
-        let checked = self.check_form()?;
+        let checked = self.check_form(tx)?;
         super::lock_org(tx).await?;
         let changed = self.upsert(tx, &checked).await?;
         if changed.is_some() {
@@ -80,7 +79,7 @@ impl Step for RegisterCompensation {
 }
 
 impl RegisterCompensation {
-    fn check_form(&self) -> Result<Checked, StepError> {
+    fn check_form(&self, tx: &Tenant) -> Result<Checked, StepError> {
         let given = &self.compensation;
         rules::check_name("the compensation's name", &given.fn_name)?;
         let version = rules::version_or_default(&given.fn_version)?;
@@ -90,7 +89,7 @@ impl RegisterCompensation {
         FnBody::parse(&body).map_err(|error| invalid(format!("fn_body: {error}")))?;
         let schema = rules::parse_json("args_schema", &given.args_schema)?
             .unwrap_or_else(undolog_core::json::Node::empty_object);
-        Schema::compile(&to_serde(&schema))
+        apart::compiled(tx, Form::New, &schema.to_text_exact())?
             .map_err(|error| invalid(format!("args_schema does not compile: {error}")))?;
         let max_retries = given.max_retries.unwrap_or(DEFAULT_MAX_RETRIES);
         let backoff_ms = given.retry_backoff_ms.map_or(DEFAULT_RETRY_BACKOFF_MS, u64::from);

@@ -3,20 +3,14 @@
 use std::str::FromStr as _;
 
 use sqlx::FromRow;
-use undolog_core::{
-    Tier,
-    json::{Node, to_serde},
-    limits::EXECUTION_MS_MAX,
-    reason::Reason,
-    tool_schema,
-};
+use undolog_core::{Tier, json::Node, limits::EXECUTION_MS_MAX, reason::Reason, tool_schema};
 use uuid::Uuid;
 
 use super::{
+    apart::{self, Form},
     list::{self, ToolRow},
     policy::Policy,
     rules::{self, Standing, Wanted, invalid},
-    schema::Schema,
 };
 use crate::{
     error::{Decided, StepError},
@@ -101,7 +95,7 @@ impl Step for RegisterTool {
     }
 
     async fn run(&self, tx: &mut Tenant) -> Result<Decided<Self::Reply>, StepError> {
-        let (version, schema) = self.check_form()?;
+        let (version, schema) = self.check_form(tx)?;
         let policy = Policy::of(&self.tool)?;
         super::lock_org(tx).await?;
         self.check_project(tx).await?;
@@ -131,7 +125,7 @@ impl Step for RegisterTool {
 
 impl RegisterTool {
     /// Checks what needs no other row, and answers the version and the schema as it is stored.
-    fn check_form(&self) -> Result<(String, String), StepError> {
+    fn check_form(&self, tx: &Tenant) -> Result<(String, String), StepError> {
         let tool = &self.tool;
         rules::check_name("the tool's name", &tool.tool_name)?;
         let version = rules::version_or_default(&tool.tool_version)?;
@@ -166,7 +160,7 @@ impl RegisterTool {
         if lease_ms > execution_ms {
             return Err(invalid("grant_lease_ms is longer than max_execution_ms"));
         }
-        Ok((version, stored_schema(&tool.tool_name, &tool.tool_schema)?))
+        Ok((version, stored_schema(tx, &tool.tool_name, &tool.tool_schema)?))
     }
 
     async fn check_project(&self, tx: &mut Tenant) -> Result<(), StepError> {
@@ -315,11 +309,11 @@ fn check_ms(what: &str, given_ms: u32, most_ms: u32) -> Result<(), StepError> {
 }
 
 /// The MCP tool object as it is stored, after its input schema compiled.
-fn stored_schema(tool_name: &str, given: &[u8]) -> Result<String, StepError> {
+fn stored_schema(tx: &Tenant, tool_name: &str, given: &[u8]) -> Result<String, StepError> {
     let node = rules::parse_json("tool_schema", given)?.unwrap_or(Node::Null);
     let tool = tool_schema::wrap(tool_name, &node);
-    let input = tool_schema::input_schema(&tool);
-    Schema::compile(&to_serde(input))
+    let input = tool_schema::input_schema(&tool).to_text_exact();
+    apart::compiled(tx, Form::New, &input)?
         .map_err(|error| invalid(format!("the tool's schema does not compile: {error}")))?;
     rules::jsonb_text("tool_schema", &tool)
 }

@@ -6,7 +6,7 @@ use sqlx::FromRow;
 use undolog_core::{
     answer::Rules,
     fn_body::{OnMissingResult, OnUnknown, RenderedCall},
-    json::{Node, to_serde},
+    json::Node,
     state::{DeadLetterReason, EffectState, Outcome, SkipReason},
     template::{Context, RenderError, complete, pending_from_node},
 };
@@ -127,7 +127,7 @@ async fn try_prepare(
         return Ok(Prepared::Dead(DeadLetterReason::OutcomeUnknown, why.to_owned()));
     }
     let args = args(tx, effect).await?;
-    match rendered(session, entry, &bundle, &args, forward.result.as_ref())? {
+    match rendered(tx, session, entry, &bundle, &args, forward.result.as_ref())? {
         Ok(call) => Ok(Prepared::Call(Box::new(Ready {
             digest: call.digest(),
             call,
@@ -153,6 +153,7 @@ enum NotRendered {
 }
 
 fn rendered(
+    tx: &Tenant,
     session: &LockedSession,
     entry: &UndoRow,
     bundle: &CompensationBundle,
@@ -170,7 +171,7 @@ fn rendered(
         Err(error) => return Ok(Err(error.into())),
     };
     if crate::guard!("walk.args_schema")
-        && let Err(why) = bundle.check_args(&to_serde(&comp))
+        && let Err(why) = bundle.check_args(tx, &comp)?
     {
         return Ok(Err(NotRendered::Schema(why)));
     }
