@@ -50,6 +50,21 @@ pub const RESUME_WINDOW_MS: f64 = 60_000.0;
 pub const KEPT_RESPONSE_BYTES: usize = 64 * 1024;
 /// The caller's context of an approval, in bytes: a human reads it.
 pub const AGENT_CONTEXT_BYTES_MAX: usize = 64 * 1024;
+/// The schema of a tool that an agent registers, in bytes: what a program generates for one
+/// function.
+pub const AGENT_SCHEMA_BYTES_MAX: usize = 64 * 1024;
+/// Versions of tools that one agent may have registered: each is kept for ever.
+pub const AGENT_TOOL_VERSIONS_MAX: i64 = 2_000;
+/// Versions of one tool that one agent may have registered: they are read together.
+pub const AGENT_VERSIONS_PER_TOOL_MAX: i64 = 100;
+/// Schemas that one agent may have registered, in bytes.
+pub const AGENT_TOOL_BYTES_MAX: i64 = 16 * 1024 * 1024;
+/// Changes of the registry by one agent: each makes every process read it anew, and a service that
+/// starts registers all its tools.
+pub const AGENT_CHANGES_PER_MINUTE_MAX: i64 = 300;
+/// The shortest pause before a compensation is tried again: an endpoint that fails is not to be hit
+/// without any.
+pub const BACKOFF_MS_MIN: u64 = 100;
 /// The calls that the engine itself adds to an approval's context.
 pub const AGENT_CONTEXT_CALLS: u32 = 10;
 /// The longest wait inside one Intercept: it must end before common proxy timeouts of 30 s.

@@ -1,15 +1,17 @@
 //! When a compensation call is tried again, and what an answer's status means.
 
 use crate::limits::{
-    BACKOFF_MS_MAX, DEFERRAL_MS_DEFAULT, DEFERRAL_MS_MAX, DEFERRAL_MS_MIN, JITTER_PERCENT_MAX,
+    BACKOFF_MS_MAX, BACKOFF_MS_MIN, DEFERRAL_MS_DEFAULT, DEFERRAL_MS_MAX, DEFERRAL_MS_MIN,
+    JITTER_PERCENT_MAX,
 };
 
 /// The delay in milliseconds before the `n`-th retry (from 1): min(1 h, base · 2^(n−1)), plus up
-/// to 50 % jitter. The backoff is a floor, so jitter only ever adds; `jitter_percent` is the
-/// caller's random number.
+/// to 50 % jitter. The backoff is a floor, so jitter only ever adds, and a base is a tenth of a
+/// second at least; `jitter_percent` is the caller's random number.
 #[must_use]
 pub fn backoff_ms(n: u32, base_ms: u64, jitter_percent: u64) -> u64 {
     let doublings = n.saturating_sub(1).min(63);
+    let base_ms = base_ms.max(BACKOFF_MS_MIN);
     let floor_ms = base_ms.saturating_mul(1 << doublings).min(BACKOFF_MS_MAX);
     floor_ms + floor_ms * jitter_percent.min(JITTER_PERCENT_MAX) / 100
 }

@@ -13,10 +13,10 @@ WITH s AS (
     call_signature, tool_name, tool_version, tier, step_index, step_key, args_snapshot,
     args_snapshot_raw, state, compensation_args, compensation_args_raw, executed_at, position,
     asked_position, grant_token, granted_at, lease_renewed_at, lease_ms, execution_ends_at,
-    idempotent, accepts_approved_args, principal, approval_request_id)
+    idempotent, accepts_approved_args, principal, approval_request_id, executor_tokens)
   VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9::text::undolog_tool_tier, $10, $11,
     $12::text::jsonb, $13, $14::text::undolog_effect_state, $15::text::jsonb, $16, $17, $18, $19,
-    $20, $21, $22, $23, $24, $25, $26, $27, $28)
+    $20, $21, $22, $23, $24, $25, $26, $27, $28, $29)
   ON CONFLICT DO NOTHING
   RETURNING 1
 )

@@ -7,7 +7,7 @@ SELECT e.effect_id, e.session_id, e.tool_id, e.call_signature::text AS call_sign
   e.grant_token, e.granted_at, e.lease_renewed_at, e.lease_ms, e.execution_ends_at, e.lost_at,
   e.outcome, e.rejected_by, e.operator_said, e.failed_at, e.error, e.error_raw, e.duration_ms,
   e.idempotent, e.accepts_approved_args, e.principal, e.approval_request_id, e.replay_count,
-  e.last_replayed_at, e.result_snapshot::text AS result_text, e.result_snapshot_raw AS result_raw,
+  e.last_replayed_at, e.executor_tokens, e.result_by, e.result_snapshot::text AS result_text, e.result_snapshot_raw AS result_raw,
   e.lease_ms IS NOT NULL AND undolog_lease_over(e.lease_renewed_at, e.lease_ms, $6, $7)
     AS lease_over
 FROM undolog_effect_log e

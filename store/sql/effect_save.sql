@@ -8,5 +8,5 @@ UPDATE undolog_effect_log SET
   operator_said = $18, failed_at = $19, error = $20, error_raw = $21, duration_ms = $22,
   idempotent = $23, accepts_approved_args = $24, approval_request_id = $25, replay_count = $26,
   last_replayed_at = $27, tool_id = $28, tool_version = $29,
-  tier = $30::text::undolog_tool_tier
+  tier = $30::text::undolog_tool_tier, executor_tokens = $31, result_by = $32
 WHERE effect_id = $1 AND executed_at = $2 AND org_id = $3

@@ -20,5 +20,6 @@ UPDATE undolog_orgs SET
   webhook_url = CASE WHEN $19 THEN $20 ELSE webhook_url END,
   webhook_secret = CASE WHEN $19 AND $20 IS NULL THEN NULL ELSE COALESCE($21, webhook_secret) END,
   requester_may_approve = COALESCE($22, requester_may_approve),
+  agents_roll_back = COALESCE($23, agents_roll_back),
   updated_at = clock_timestamp()
 WHERE org_id = $1

@@ -5,7 +5,7 @@
 WITH page AS (
   SELECT compensation_id, fn_name, fn_version, description, fn_body::text AS fn_body,
     args_schema::text AS args_schema, max_retries, retry_backoff_ms, is_active, open, registered_at,
-    concurrency_max, rate_per_minute
+    concurrency_max, rate_per_minute, result_from
   FROM undolog_compensation_registry
   WHERE org_id = $1 AND (fn_name, fn_version) > ($2, $3)
   ORDER BY fn_name, fn_version

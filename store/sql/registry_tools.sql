@@ -8,6 +8,7 @@ WITH page AS (
     project_id, idempotent, grant_lease_ms, max_execution_ms, allowed_compensations, registered_at,
     approval_timeout_seconds, auto_approve_on_timeout, approval_quorum, requester_may_approve,
     probe::text AS probe, upstream::text AS upstream, execute_on_approval,
+    compensation_args::text AS compensation_args, caller_args,
     updated_at
   FROM undolog_tool_registry
   WHERE org_id = $1 AND (tool_name, tool_version) > ($2, $3)
@@ -17,7 +18,7 @@ WITH page AS (
   SELECT page.*, count(*) OVER () AS matched,
     row_number() OVER (ORDER BY tool_name, tool_version) AS place,
     sum(octet_length(tool_schema) + COALESCE(octet_length(probe), 0)
-      + COALESCE(octet_length(upstream), 0) + COALESCE(octet_length(irreversibility_reason), 0)
+      + COALESCE(octet_length(upstream), 0) + COALESCE(octet_length(compensation_args), 0) + COALESCE(octet_length(irreversibility_reason), 0)
       + COALESCE(octet_length(estimated_impact), 0) + octet_length(risk_tags::text)
       + octet_length(allowed_compensations::text)) OVER (ORDER BY tool_name, tool_version) AS bytes
   FROM page

@@ -8,7 +8,7 @@ use sqlx::FromRow;
 use undolog_core::{
     Tier,
     reason::Reason,
-    state::{EffectEvent, EffectState, Outcome, Subject, effect::transition},
+    state::{EffectEvent, EffectState, Outcome, ResultBy, Subject, effect::transition},
 };
 use uuid::Uuid;
 
@@ -57,6 +57,9 @@ pub struct EffectRow {
     pub approval_request_id: Option<Uuid>,
     pub replay_count: i16,
     pub last_replayed_at: Option<DateTime<Utc>>,
+    /// By attempt, from the first one: the token of the proxy that makes the call.
+    pub executor_tokens: Option<Vec<Option<String>>>,
+    pub result_by: Option<String>,
     /// The stored result's text, exact when `result_raw` is absent.
     pub result_text: Option<String>,
     pub result_raw: Option<Vec<u8>>,
@@ -88,6 +91,26 @@ impl EffectRow {
         let state = self.state()?;
         Ok(state == EffectState::Executing
             || (state == EffectState::Approved && self.lease_ms.is_some()))
+    }
+
+    /// Who said that the call happened; rows from before do not tell.
+    pub fn result_by(&self) -> Result<Option<ResultBy>, StepError> {
+        let named = self.result_by.as_deref().map(ResultBy::from_str).transpose();
+        named.map_err(|error| StepError::Corrupt(error.to_string()))
+    }
+
+    /// The token of the proxy that was granted this attempt, if a proxy was.
+    pub(crate) fn executor_token(&self, attempt: i32) -> Option<&str> {
+        let place = usize::try_from(attempt).ok()?.checked_sub(1)?;
+        self.executor_tokens.as_ref()?.get(place)?.as_deref()
+    }
+
+    /// A proxy makes the call of this attempt.
+    pub(crate) fn granted_to_executor(&mut self, token: &str) {
+        let place = usize::try_from(self.attempt).unwrap_or(1).max(1);
+        let tokens = self.executor_tokens.get_or_insert_default();
+        tokens.resize(place, None);
+        tokens[place - 1] = Some(token.to_owned());
     }
 
     /// Moves the effect and records it in the session's events.
@@ -240,6 +263,8 @@ pub async fn save(tx: &mut Tenant, effect: &EffectRow) -> Result<(), StepError> 
         .bind(effect.tool_id)
         .bind(&effect.tool_version)
         .bind(&effect.tier)
+        .bind(&effect.executor_tokens)
+        .bind(&effect.result_by)
         .execute(tx.conn())
         .await?;
     one_row(done.rows_affected(), "effect")

@@ -16,7 +16,7 @@ use uuid::Uuid;
 use crate::{
     error::{Decided, StepError},
     lanes::{Key, LOCK_PATIENCE, Lane, Lanes, Queued, REPORT_CONNECTIONS, Turn},
-    registry::RegistryCache,
+    registry::{Apart, RegistryCache},
     settings::{self, Settings},
     spoiled::Spoiled,
     step::Step,
@@ -186,12 +186,22 @@ impl Store {
     /// The step's own.
     pub async fn run_in<S: Step>(&self, turn: Turn, step: S) -> Result<S::Reply, StepError> {
         let (began, step) = (Instant::now(), Arc::new(step));
-        let (mut turn, mut pause) = (turn, HELD_PAUSE.0);
+        let (mut turn, mut pause, mut aparts) = (turn, HELD_PAUSE.0, 0);
         loop {
             let queued = match self.attempt(turn, Arc::clone(&step)).await? {
                 Attempt::Ended(outcome) => return outcome?.map_err(StepError::Refused),
                 Attempt::Held(error, _) if began.elapsed() >= LOCK_PATIENCE => return Err(error),
                 Attempt::Held(_, queued) => queued,
+                Attempt::Apart(work, queued) => {
+                    aparts += 1;
+                    if aparts > crate::step::APART_MAX {
+                        return Err(StepError::Apart(work));
+                    }
+                    // No connection waits for it; the session's other steps do.
+                    work.run(self, step.org_id()).await?;
+                    turn = self.lanes.again(queued).await?;
+                    continue;
+                }
             };
             metrics::counter!("undolog_step_held_total", "step" => S::NAME).increment(1);
             tokio::time::sleep(pause).await;
@@ -217,6 +227,7 @@ impl Store {
                 Err(sqlx::Error::PoolTimedOut.into())
             });
             match store.note(outcome) {
+                Err(StepError::Apart(work)) => Attempt::Apart(work, turn.without_connection()),
                 Err(error) if error.is_lock_timeout() => {
                     Attempt::Held(error, turn.without_connection())
                 }
@@ -263,6 +274,8 @@ impl Store {
 enum Attempt<T> {
     /// It committed, refused or failed.
     Ended(Result<Decided<T>, StepError>),
+    /// It needs work on schemas done; nothing was written.
+    Apart(Apart, Option<Queued>),
     /// Somebody held a lock that it needs; nothing was written.
     Held(StepError, Option<Queued>),
 }

@@ -65,7 +65,7 @@ pub trait Step: Send + Sync + 'static {
 
 /// How often a step may ask for work outside its transaction: it needs a few schemas and one check,
 /// and the registry can change meanwhile.
-const APART_MAX: u32 = 16;
+pub(crate) const APART_MAX: u32 = 16;
 
 /// What becomes of what a step wrote.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -78,7 +78,7 @@ enum Outcome {
 pub(crate) async fn run<S: Step>(store: &Store, step: &S) -> Result<Decided<S::Reply>, StepError> {
     let mut tries = 1;
     loop {
-        match with_schemas(store, step, Outcome::Kept).await {
+        match once(store, step, Outcome::Kept).await {
             Err(error) if error.is_conflict() && tries < TRIES_MAX => {
                 metrics::counter!("undolog_step_conflicts_total", "step" => S::NAME).increment(1);
                 tries += 1;
@@ -88,27 +88,18 @@ pub(crate) async fn run<S: Step>(store: &Store, step: &S) -> Result<Decided<S::R
     }
 }
 
-/// Runs a step and takes everything back that it wrote.
+/// Runs a step and takes everything back that it wrote, after the work on schemas that it needs.
 pub(crate) async fn try_out<S: Step>(
     store: &Store,
     step: &S,
 ) -> Result<Decided<S::Reply>, StepError> {
-    with_schemas(store, step, Outcome::TakenBack).await
-}
-
-/// Runs a step, again after the work on schemas that it asked for.
-async fn with_schemas<S: Step>(
-    store: &Store,
-    step: &S,
-    outcome: Outcome,
-) -> Result<Decided<S::Reply>, StepError> {
     for _ in 0..APART_MAX {
-        match once(store, step, outcome).await {
+        match once(store, step, Outcome::TakenBack).await {
             Err(StepError::Apart(work)) => work.run(store, step.org_id()).await?,
             ended => return ended,
         }
     }
-    once(store, step, outcome).await
+    once(store, step, Outcome::TakenBack).await
 }
 
 async fn once<S: Step>(

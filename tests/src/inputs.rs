@@ -23,6 +23,7 @@ pub fn compensation(name: &str, more: &Value) -> CompensationInput {
         open: true,
         concurrency_max: None,
         rate_per_minute: None,
+        result_from: String::new(),
     }
 }
 
@@ -49,5 +50,7 @@ pub fn tool(name: &str, tier: Tier) -> ToolInput {
         probe: Vec::new(),
         upstream: Vec::new(),
         execute_on_approval: None,
+        compensation_args: Vec::new(),
+        caller_args: true,
     }
 }

@@ -62,6 +62,7 @@ pub(crate) struct CompensationFile {
     open: bool,
     concurrency_max: Option<u32>,
     rate_per_minute: Option<u32>,
+    result_from: String,
 }
 
 impl From<CompensationFile> for Compensation {
@@ -77,6 +78,7 @@ impl From<CompensationFile> for Compensation {
             open: file.open,
             concurrency_max: file.concurrency_max,
             rate_per_minute: file.rate_per_minute,
+            result_from: file.result_from,
             ..Self::default()
         }
     }

@@ -77,6 +77,9 @@ pub struct SetArgs {
     /// What an unknown outcome does to a live session; `default` leaves it to the kind of session.
     #[arg(long, value_parser = ["rollback", "hold", "default"])]
     pub on_unknown: Option<String>,
+    /// Which of its own sessions an agent may roll back.
+    #[arg(long, value_parser = ["any", "live", "never"])]
+    pub agents_roll_back: Option<String>,
     /// What becomes of an idle session that nobody ended.
     #[arg(long, value_parser = ["complete", "rollback", "leave"])]
     pub on_idle: Option<String>,
@@ -137,6 +140,7 @@ impl From<SetArgs> for OrgChange {
             undo_window_seconds: args.undo_window_seconds,
             settle_ms: args.settle_ms.map(|settle| settle.0),
             requester_may_approve: args.requester_may_approve,
+            agents_roll_back: args.agents_roll_back,
             webhook_url: args.webhook_url.map(|url| (url != "none").then_some(url)),
             webhook_secret: args.webhook_secret,
         }
@@ -197,6 +201,7 @@ fn show(row: &OrgRow, out: &Out) -> Result<(), CliError> {
         ("undo_window_seconds", row.undo_window_seconds.to_string()),
         ("settle_ms", or_default(row.settle_ms.map(|ms| ms.to_string()))),
         ("requester_may_approve", row.requester_may_approve.to_string()),
+        ("agents_roll_back", row.agents_roll_back.clone()),
         ("webhook_url", row.webhook_url.clone().unwrap_or_default()),
         ("webhook_secret", row.webhook_secret.clone().unwrap_or_default()),
     ])
@@ -225,6 +230,7 @@ struct OrgView<'a> {
     undo_window_seconds: i32,
     settle_ms: Option<i64>,
     requester_may_approve: bool,
+    agents_roll_back: &'a str,
     webhook_url: Option<&'a str>,
     webhook_secret: Option<&'a str>,
 }
@@ -252,6 +258,7 @@ impl<'a> From<&'a OrgRow> for OrgView<'a> {
             undo_window_seconds: row.undo_window_seconds,
             settle_ms: row.settle_ms,
             requester_may_approve: row.requester_may_approve,
+            agents_roll_back: &row.agents_roll_back,
             webhook_url: row.webhook_url.as_deref(),
             webhook_secret: row.webhook_secret.as_deref(),
         }

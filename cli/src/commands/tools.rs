@@ -71,6 +71,8 @@ pub(crate) struct ToolFile {
     probe: Option<Box<RawValue>>,
     upstream: Option<Box<RawValue>>,
     execute_on_approval: Option<bool>,
+    compensation_args: Option<Box<RawValue>>,
+    caller_args: bool,
 }
 
 impl From<ToolFile> for Tool {
@@ -96,6 +98,8 @@ impl From<ToolFile> for Tool {
             probe: json_bytes(file.probe),
             upstream: json_bytes(file.upstream),
             execute_on_approval: file.execute_on_approval,
+            compensation_args: json_bytes(file.compensation_args),
+            caller_args: file.caller_args,
             ..Self::default()
         }
     }

@@ -27,6 +27,8 @@ pub struct ToolView {
     pub approval_quorum: u32,
     pub requester_may_approve: Option<bool>,
     pub probe: Raw,
+    pub compensation_args: Raw,
+    pub caller_args: bool,
     pub registered_at: Option<String>,
     pub updated_at: Option<String>,
 }
@@ -54,6 +56,8 @@ impl From<&Tool> for ToolView {
             approval_quorum: tool.approval_quorum,
             requester_may_approve: tool.requester_may_approve,
             probe: Raw::new(&tool.probe),
+            compensation_args: Raw::new(&tool.compensation_args),
+            caller_args: tool.caller_args,
             registered_at: time(tool.registered_at.as_ref()),
             updated_at: time(tool.updated_at.as_ref()),
         }
@@ -88,6 +92,8 @@ impl ToolView {
             ("tier", self.tier.clone()),
             ("reason", self.irreversibility_reason.clone().unwrap_or_default()),
             ("compensation", self.compensation_ref.clone().unwrap_or_default()),
+            ("compensation args", self.compensation_args.whole()),
+            ("args by callers", yes_no(self.caller_args)),
             ("allowed compensations", self.allowed_compensations.join(", ")),
             ("active", yes_no(self.is_active)),
             ("idempotent", yes_no(self.idempotent)),
@@ -122,6 +128,7 @@ pub struct CompensationView {
     pub open: bool,
     pub concurrency_max: Option<u32>,
     pub rate_per_minute: Option<u32>,
+    pub result_from: String,
     pub registered_at: Option<String>,
 }
 
@@ -140,6 +147,7 @@ impl From<&Compensation> for CompensationView {
             open: compensation.open,
             concurrency_max: compensation.concurrency_max,
             rate_per_minute: compensation.rate_per_minute,
+            result_from: compensation.result_from.clone(),
             registered_at: time(compensation.registered_at.as_ref()),
         }
     }
@@ -177,6 +185,7 @@ impl CompensationView {
             ("open to agents", yes_no(self.open)),
             ("calls at once", limit(self.concurrency_max)),
             ("calls a minute", limit(self.rate_per_minute)),
+            ("result from", self.result_from.clone()),
             ("registered", self.registered_at.clone().unwrap_or_default()),
             ("call", self.fn_body.whole()),
             ("args schema", self.args_schema.whole()),

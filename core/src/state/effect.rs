@@ -54,6 +54,38 @@ named_enum! {
 }
 
 named_enum! {
+    /// Who said that a call happened.
+    pub enum ResultBy {
+        /// Who made it.
+        Caller => "caller",
+        /// The proxy that made it.
+        Executor => "executor",
+        /// A probe that asked the service.
+        Probe => "probe",
+        /// An operator.
+        Operator => "operator",
+    }
+}
+
+named_enum! {
+    /// Whose word a compensation takes for a call's result.
+    pub enum ResultFrom {
+        /// Everybody's who may report it.
+        Any => "any",
+        /// Only what a proxy saw itself, or a probe found.
+        Executor => "executor",
+    }
+}
+
+impl ResultFrom {
+    /// Whether a result by this one may be filled in. Rows from before do not say whose it is.
+    #[must_use]
+    pub const fn takes(self, by: Option<ResultBy>) -> bool {
+        matches!(self, Self::Any) || matches!(by, Some(ResultBy::Executor | ResultBy::Probe))
+    }
+}
+
+named_enum! {
     /// What happens to an effect. The names are `undolog_effect_events.kind`.
     pub enum EffectEvent {
         /// A new call was recorded.

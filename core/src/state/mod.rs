@@ -15,7 +15,7 @@ pub mod undo;
 
 pub use approval::{ApprovalEvent, ApprovalState};
 pub use dead_letter::{DeadLetterEvent, DeadLetterReason, DeadLetterState};
-pub use effect::{EffectEvent, EffectState, FailedEffect, Outcome};
+pub use effect::{EffectEvent, EffectState, FailedEffect, Outcome, ResultBy, ResultFrom};
 pub use fold::{Fold, FoldError, Step, Subject, fold};
 pub use mermaid::mermaid;
 pub use rollback::{RollbackEvent, RollbackState};

@@ -49,6 +49,23 @@ pub fn render_descriptor(template: &Node, call_args: &Node) -> Result<RenderedAr
     Ok(RenderedArgs { args, pending })
 }
 
+/// Checks that a descriptor's args have no placeholder that does not exist in descriptors, for who
+/// registers them before there is a call.
+///
+/// # Errors
+/// The first such placeholder, or a brace that opens or ends none.
+pub fn check_descriptor(template: &Node) -> Result<(), RenderError> {
+    match template {
+        Node::String(text) if text.is_exact() => {
+            Template::parse_descriptor(text.as_str())?;
+            Ok(())
+        }
+        Node::Array(items) => items.iter().try_for_each(check_descriptor),
+        Node::Object(members) => members.iter().try_for_each(|(_, value)| check_descriptor(value)),
+        _ => Ok(()),
+    }
+}
+
 /// The call's arguments, for one rendering.
 struct Values<'a> {
     of: &'a Node,

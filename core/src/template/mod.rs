@@ -20,8 +20,8 @@ use std::fmt;
 
 pub use context::Context;
 pub use descriptor::{
-    Pending, PendingSegment, RenderedArgs, complete, pending_from_node, pending_to_node,
-    render_descriptor,
+    Pending, PendingSegment, RenderedArgs, check_descriptor, complete, pending_from_node,
+    pending_to_node, render_descriptor,
 };
 pub use tree::TreeTemplate;
 

@@ -28,6 +28,7 @@ pub(super) async fn run(
         session_id,
         effect_id,
         attempt: request.attempt,
+        executor_token: request.executor_token,
         effect: known(request.effect)?,
         error: request.error,
     };

@@ -140,6 +140,7 @@ fn step(call: Call<v1::InterceptRequest>) -> Result<Intercept, StepError> {
         accepts_approved_args: request.accepts_approved_args,
         heartbeats: request.heartbeats,
         executor_token: given(request.executor_token),
+        reports_with_token: request.reports_with_token,
     })
 }
 

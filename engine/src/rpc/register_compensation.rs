@@ -28,6 +28,7 @@ pub(super) async fn run(
         open: given.open,
         concurrency_max: given.concurrency_max,
         rate_per_minute: given.rate_per_minute,
+        result_from: given.result_from,
     };
     let registered = engine.run(RegisterCompensation { caller: call.caller, compensation }).await?;
     Ok(v1::RegisterCompensationResponse {

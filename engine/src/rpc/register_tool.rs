@@ -49,5 +49,7 @@ fn input(tool: v1::Tool) -> Result<ToolInput, Status> {
         probe: tool.probe,
         upstream: tool.upstream,
         execute_on_approval: tool.execute_on_approval,
+        compensation_args: tool.compensation_args,
+        caller_args: tool.caller_args,
     })
 }

@@ -172,6 +172,12 @@ pub(super) fn tool(row: ToolRow) -> Result<v1::Tool, Status> {
         probe: row.probe.map(|probe| json(&probe)).transpose()?.unwrap_or_default(),
         execute_on_approval: row.upstream.is_some().then_some(row.execute_on_approval),
         upstream: row.upstream.map(|node| json(&node)).transpose()?.unwrap_or_default(),
+        compensation_args: row
+            .compensation_args
+            .map(|node| json(&node))
+            .transpose()?
+            .unwrap_or_default(),
+        caller_args: row.caller_args,
     })
 }
 
@@ -190,6 +196,7 @@ pub(super) fn compensation(row: CompensationRow) -> Result<v1::Compensation, Sta
         registered_at: Some(timestamp(row.registered_at)),
         concurrency_max: row.concurrency_max.map(count),
         rate_per_minute: row.rate_per_minute.map(count),
+        result_from: row.result_from,
     })
 }
 

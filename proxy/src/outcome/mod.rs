@@ -93,7 +93,9 @@ pub(crate) async fn begin(
         None => (String::new(), Vec::new()),
     };
     // With tokens of its own, a call whose answer was lost on the way can be asked for again.
-    request.executor_token = Uuid::new_v4().to_string();
+    let executor_token = Uuid::new_v4().to_string();
+    request.executor_token.clone_from(&executor_token);
+    request.reports_with_token = true;
     if request.grant_token.is_empty() {
         request.grant_token = Uuid::new_v4().to_string();
     }
@@ -105,7 +107,7 @@ pub(crate) async fn begin(
             None => Begun::Decided(Outcome::Execute(grant)),
             Some(upstream) => {
                 let effect_id = grant.effect_id.clone();
-                let granted = Granted { session_id, grant, upstream, args };
+                let granted = Granted { session_id, grant, upstream, args, executor_token };
                 let running = upstream::run(Arc::clone(proxy), caller.clone(), granted);
                 Begun::Running { effect_id, task: proxy.tasks.spawn(running) }
             }

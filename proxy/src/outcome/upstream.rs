@@ -45,6 +45,8 @@ pub(super) struct Granted {
     pub(super) upstream: v1::UpstreamCall,
     /// The proposed arguments; the grant holds the approved ones when they differ.
     pub(super) args: Vec<u8>,
+    /// What proves that a report is this proxy's.
+    pub(super) executor_token: String,
 }
 
 /// What the endpoint's answer means for the effect.
@@ -243,6 +245,7 @@ async fn commit(
         session_id: granted.session_id.clone(),
         result: Some(result.clone()),
         attempt: granted.grant.attempt,
+        executor_token: granted.executor_token.clone(),
     };
     rpc!(caller.again: proxy.engine().commit(request)).map(|_| ())
 }
@@ -265,6 +268,7 @@ async fn fail(
         error: error[..cut].to_owned(),
         attempt: granted.grant.attempt,
         effect: effect.into(),
+        executor_token: granted.executor_token.clone(),
     };
     rpc!(caller.again: proxy.engine().fail(request)).map(|_| ())
 }

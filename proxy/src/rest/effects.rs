@@ -98,6 +98,7 @@ pub(super) async fn commit(
     let result = tool_result(body.result)?;
     let status = if result.success { "committed" } else { "failed" };
     let request = v1::CommitRequest {
+        executor_token: String::new(),
         effect_id: effect_id.clone(),
         org_id: String::new(),
         session_id: caller.session(body.session_id),
@@ -158,6 +159,7 @@ pub(super) async fn fail(
         Some(FailedEffect::Unknown) => v1::FailedEffect::Unknown,
     };
     let request = v1::FailRequest {
+        executor_token: String::new(),
         effect_id: effect_id.clone(),
         org_id: String::new(),
         session_id: caller.session(body.session_id),

@@ -78,6 +78,12 @@ pub(super) struct ToolBody {
     upstream: Option<Json>,
     /// A proxy runs an approved call without being asked again; left out: yes.
     execute_on_approval: Option<bool>,
+    /// Template of the arguments of the compensation: an object.
+    #[schema(value_type = Option<serde_json::Value>)]
+    compensation_args: Option<Json>,
+    /// Callers may name other arguments for the compensation.
+    #[serde(default)]
+    caller_args: bool,
 }
 
 /// Registers a version of a tool. The same contents again change nothing.
@@ -111,6 +117,8 @@ pub(super) async fn put_tool(
         probe: bytes_of(body.probe),
         upstream: bytes_of(body.upstream),
         execute_on_approval: body.execute_on_approval,
+        compensation_args: bytes_of(body.compensation_args),
+        caller_args: body.caller_args,
         ..v1::Tool::default()
     };
     let request = v1::RegisterToolRequest { org_id: String::new(), tool: Some(tool) };
@@ -187,6 +195,10 @@ pub(super) struct CompensationBody {
     concurrency_max: Option<u32>,
     /// Calls that begin within a minute; left out or 0: no limit.
     rate_per_minute: Option<u32>,
+    /// `any` (the default), or `executor`: `{result}` comes only from calls that a proxy made or a
+    /// probe found.
+    #[serde(default)]
+    result_from: String,
 }
 
 /// Registers a version of a compensation. The same contents again change nothing.
@@ -211,6 +223,7 @@ pub(super) async fn put_compensation(
         open: body.open,
         concurrency_max: body.concurrency_max,
         rate_per_minute: body.rate_per_minute,
+        result_from: body.result_from,
         ..v1::Compensation::default()
     };
     let request =

@@ -108,6 +108,7 @@ impl ToolCall {
             accepts_approved_args: self.accepts_approved_args.unwrap_or_default(),
             heartbeats: self.heartbeats.unwrap_or_default(),
             executor_token: String::new(),
+            reports_with_token: false,
         }
     }
 }

@@ -44,6 +44,8 @@ pub struct InterceptInput {
     /// A proxy asks that runs upstream endpoints: for a tool that has one, this takes the place of
     /// `grant_token`.
     pub executor_token: Option<String>,
+    /// Reports on what this call is granted carry `executor_token`.
+    pub reports_with_token: bool,
 }
 
 /// An Intercept whose parts were read and checked.
@@ -107,6 +109,12 @@ impl Intercept {
             .as_deref()
             .filter(|_| has_upstream && crate::guard!("intercept.executor_token"));
         executor.or(self.input.grant_token.as_deref()).filter(|token| !token.is_empty())
+    }
+
+    /// The token without which no report of this grant is taken: a proxy makes the call.
+    pub(super) fn reporting_token(&self, has_upstream: bool) -> Option<&str> {
+        let token = self.input.executor_token.as_deref().filter(|token| !token.is_empty());
+        token.filter(|_| has_upstream && self.input.reports_with_token)
     }
 
     /// A proxy asks, which makes the call itself where the tool has an endpoint.
@@ -174,6 +182,8 @@ pub(super) struct JudgedTool {
     pub(super) grant_lease_ms: Option<i64>,
     pub(super) max_execution_ms: Option<i64>,
     pub(super) has_upstream: bool,
+    pub(super) compensation_args: Option<String>,
+    pub(super) caller_args: bool,
 }
 
 impl JudgedTool {
@@ -191,6 +201,8 @@ impl JudgedTool {
             grant_lease_ms: tool.grant_lease_ms,
             max_execution_ms: tool.max_execution_ms,
             has_upstream: tool.upstream.is_some(),
+            compensation_args: tool.compensation_args.clone(),
+            caller_args: tool.caller_args,
         }
     }
 
@@ -210,6 +222,8 @@ impl JudgedTool {
             grant_lease_ms: None,
             max_execution_ms: None,
             has_upstream: false,
+            compensation_args: None,
+            caller_args: false,
         }
     }
 }

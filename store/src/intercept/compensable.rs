@@ -3,7 +3,7 @@
 use chrono::Duration;
 use serde_json::json;
 use undolog_core::{
-    json::{Node, canonical, parse_strict},
+    json::{Node, canonical, canonical_value_eq, parse_strict},
     limits,
     reason::{Reason, Refusal},
     role::Role,
@@ -80,6 +80,9 @@ impl Intercept {
         effect.lease_ms = Some(lease_ms.min(execution_ms));
         effect.execution_ends_at = Some(now + Duration::milliseconds(execution_ms));
         effect.grant_token = self.token(tool.has_upstream).map(str::to_owned);
+        if let Some(token) = self.reporting_token(tool.has_upstream) {
+            effect.granted_to_executor(token);
+        }
         effect.accepts_approved_args = self.input.accepts_approved_args;
         effect.idempotent = tool.idempotent;
         if effect.state()? != EffectState::Executing {
@@ -140,6 +143,8 @@ impl Intercept {
             approval_request_id: None,
             replay_count: 0,
             last_replayed_at: None,
+            executor_tokens: None,
+            result_by: None,
             result_text: None,
             result_raw: None,
             lease_over: false,
@@ -200,6 +205,7 @@ impl Intercept {
             .bind(effect.accepts_approved_args)
             .bind(&effect.principal)
             .bind(effect.approval_request_id)
+            .bind(&effect.executor_tokens)
             .fetch_one(tx.conn())
             .await?;
         if inserted != 2 {
@@ -232,12 +238,41 @@ impl Intercept {
         let Some(bundle) = bundle.filter(|bundle| bundle.is_active) else {
             return Err(unusable(fn_name, "it is not registered and active"));
         };
-        self.render(&named, &bundle)
+        let template = self.template(&named, tool)?;
+        self.render(&named, &template, &bundle)
+    }
+
+    /// The template of the compensation's arguments: the registration's. A request may name it
+    /// again, or another one where the registration leaves that to callers.
+    fn template(&self, named: &DescriptorInput, tool: &JudgedTool) -> Result<Node, StepError> {
+        let given = descriptor_args(&named.args)?;
+        let bound = match &tool.compensation_args {
+            Some(text) => Some(payload::read(text, None)?),
+            None => None,
+        };
+        let is_given = !matches!(&given, Node::Object(members) if members.is_empty());
+        let may_name = tool.caller_args
+            || self.input.caller.role.may_weaken_registry()
+            || !crate::guard!("intercept.compensation_args");
+        match bound {
+            bound if may_name && is_given => Ok(given).inspect(|_| drop(bound)),
+            Some(bound) if !is_given || canonical_value_eq(&bound, &given) => Ok(bound),
+            None if !is_given => Ok(given),
+            _ => {
+                let why = "the arguments of the compensation are not those that the tool is \
+                           registered with (compensation_args), and it does not leave them to its \
+                           callers (caller_args)";
+                Err(Refusal::because(Reason::CompensationRefused, why)
+                    .with("tool_name", &self.input.tool_name)
+                    .into())
+            }
+        }
     }
 
     fn render(
         &self,
         named: &DescriptorInput,
+        template: &Node,
         bundle: &CompensationBundle,
     ) -> Result<Chosen, StepError> {
         let fn_name = &bundle.fn_name;
@@ -245,8 +280,7 @@ impl Intercept {
             .fn_body
             .args_placeholders_render(&self.args)
             .map_err(|error| unusable(fn_name, &error.to_string()))?;
-        let template = descriptor_args(&named.args)?;
-        let rendered = template::render_descriptor(&template, &self.args)
+        let rendered = template::render_descriptor(template, &self.args)
             .map_err(|error| unusable(fn_name, &error.to_string()))?;
         let text = rendered.args.to_text_exact();
         let stored = payload::store(&rendered.args, text.as_bytes());
@@ -254,6 +288,14 @@ impl Intercept {
             .fn_body
             .comp_placeholders_render(&rendered)
             .map_err(|error| unusable(fn_name, &error.to_string()))?;
+        let most = u32::try_from(limits::BACKOFF_MS_MAX).unwrap_or(u32::MAX);
+        let mut max_retries = bounded(named.max_retries, bundle.max_retries, limits::RETRIES_MAX)?;
+        let mut retry_backoff_ms = bounded(named.retry_backoff_ms, bundle.retry_backoff_ms, most)?;
+        // An agent asks for fewer calls and longer pauses than are registered, never for more.
+        if !self.input.caller.role.may_weaken_registry() && crate::guard!("intercept.retries") {
+            max_retries = max_retries.min(bundle.max_retries);
+            retry_backoff_ms = retry_backoff_ms.max(bundle.retry_backoff_ms);
+        }
         let pending = template::pending_to_node(&rendered.pending);
         let result_templates = canonical(&pending).into_bytes();
         Ok(Chosen {
@@ -262,12 +304,8 @@ impl Intercept {
             args_text: stored.jsonb_text,
             args_raw: stored.raw,
             result_templates,
-            max_retries: bounded(named.max_retries, bundle.max_retries, limits::RETRIES_MAX)?,
-            retry_backoff_ms: bounded(
-                named.retry_backoff_ms,
-                bundle.retry_backoff_ms,
-                u32::try_from(limits::BACKOFF_MS_MAX).unwrap_or(u32::MAX),
-            )?,
+            max_retries,
+            retry_backoff_ms,
         })
     }
 

@@ -167,6 +167,7 @@ async fn write(
     effect.outcome = None;
     effect.rejected_by = None;
     effect.duration_ms = stored.duration_ms;
+    effect.result_by = None;
     effect.position = effect.position.or(stored.position);
     effect.end_grant();
     effects::save(tx, effect).await?;

@@ -58,6 +58,7 @@ impl Intercept {
             accepts_approved_args,
             heartbeats,
             executor_token,
+            reports_with_token,
         } = &self.input;
         let theirs = &other.input;
         *caller == theirs.caller
@@ -71,6 +72,7 @@ impl Intercept {
             && *agent_context == theirs.agent_context
             && *accepts_approved_args == theirs.accepts_approved_args
             && *heartbeats == theirs.heartbeats
+            && *reports_with_token == theirs.reports_with_token
             // How a proxy runs the call is told only to those who send one.
             && executor_token.is_some() == theirs.executor_token.is_some()
     }

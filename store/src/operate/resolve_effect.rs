@@ -8,7 +8,9 @@ use undolog_core::{
     limits,
     reason::{Reason, Refusal},
     role::Rpc,
-    state::{EffectEvent, EffectState, Outcome, SessionState, SkipReason, UndoEvent, UndoState},
+    state::{
+        EffectEvent, EffectState, Outcome, ResultBy, SessionState, SkipReason, UndoEvent, UndoState,
+    },
 };
 use uuid::Uuid;
 
@@ -169,6 +171,7 @@ pub(crate) async fn happened(
     said: Said<'_>,
 ) -> Result<EffectRow, StepError> {
     let evidence = Evidence {
+        by: if said.by_operator { ResultBy::Operator } else { ResultBy::Probe },
         actor: said.actor,
         closed_by: said.actor,
         event: EffectEvent::ResolvedCommitted,

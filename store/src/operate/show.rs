@@ -21,7 +21,7 @@ use crate::{
     },
     session::{self, LockedSession},
     sessions::{PlannedItem, Preview},
-    step::Caller,
+    step::{APART_MAX, Caller},
     tenant::Tenant,
     walk,
 };
@@ -235,11 +235,20 @@ pub async fn get_dead_letter(
     dead_letter_id: Uuid,
 ) -> Result<DeadLetterDetail, StepError> {
     require_role(caller, Rpc::GetDeadLetter)?;
-    let mut tx = Tenant::begin(store, caller.org_id).await?;
-    let detail = read_detail(&mut tx, caller, dead_letter_id).await;
-    // Nothing was written; the lock that the look at the next call needs goes as well.
-    tx.rollback().await?;
-    detail
+    let mut aparts = 0;
+    loop {
+        let mut tx = Tenant::begin(store, caller.org_id).await?;
+        let detail = read_detail(&mut tx, caller, dead_letter_id).await;
+        // Nothing was written; the lock that the look at the next call needs goes as well.
+        tx.rollback().await?;
+        match detail {
+            Err(StepError::Apart(work)) if aparts < APART_MAX => {
+                aparts += 1;
+                work.run(store, caller.org_id).await?;
+            }
+            detail => return detail,
+        }
+    }
 }
 
 async fn read_detail(

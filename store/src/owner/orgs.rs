@@ -34,6 +34,7 @@ pub struct OrgRow {
     pub webhook_url: Option<String>,
     pub webhook_secret: Option<String>,
     pub requester_may_approve: bool,
+    pub agents_roll_back: String,
 }
 
 /// What to change; `None` leaves a value as it is. Where a value can be absent, the inner `None`
@@ -61,13 +62,14 @@ pub struct OrgChange {
     /// The name of the secret that signs notifications.
     pub webhook_secret: Option<String>,
     pub requester_may_approve: Option<bool>,
+    pub agents_roll_back: Option<String>,
 }
 
 const COLUMNS: &str = "org_id, slug, name, created_at, updated_at, \
     default_approval_timeout_seconds, auto_approve_on_timeout, never_auto_approve_tags, \
     on_tool_failure, on_rejection, on_dead_letter, on_step_conflict, on_unregistered_tool, \
     on_unknown, on_idle, idle_session_seconds, resume_window_seconds, undo_window_seconds, \
-    settle_ms, webhook_url, webhook_secret, requester_may_approve";
+    settle_ms, webhook_url, webhook_secret, requester_may_approve, agents_roll_back";
 
 const VIOLATIONS: [(&str, Reason, &str); 3] = [
     (
@@ -154,6 +156,7 @@ impl Owner {
             .bind(change.webhook_url.clone().flatten())
             .bind(&change.webhook_secret)
             .bind(change.requester_may_approve)
+            .bind(&change.agents_roll_back)
             .fetch_one(&mut self.conn)
             .await;
         changed.map_err(|error| refuse_violation(error, &VIOLATIONS))

@@ -102,7 +102,7 @@ impl Apart {
                 store.registry().keep_schema(key, text.len(), compiled);
             }
             Kind::Check { key, schema, value } => {
-                store.registry().keep_outcome(key, schema.check(&value));
+                store.registry().keep_outcome(key, schema.check_large(&value));
             }
         });
         let done = done.map_err(|error| {

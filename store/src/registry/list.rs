@@ -41,6 +41,8 @@ pub struct ToolRow {
     pub probe: Option<String>,
     pub upstream: Option<String>,
     pub execute_on_approval: bool,
+    pub compensation_args: Option<String>,
+    pub caller_args: bool,
     /// How many rows the page would have without the limit in bytes.
     matched: i64,
 }
@@ -62,6 +64,7 @@ pub struct CompensationRow {
     pub registered_at: DateTime<Utc>,
     pub concurrency_max: Option<i32>,
     pub rate_per_minute: Option<i32>,
+    pub result_from: String,
     matched: i64,
 }
 

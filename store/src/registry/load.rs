@@ -36,6 +36,8 @@ struct ToolVersion {
     allowed_compensations: Vec<String>,
     project_id: Option<Uuid>,
     upstream: Option<String>,
+    compensation_args: Option<String>,
+    caller_args: bool,
 }
 
 impl ToolVersion {
@@ -130,8 +132,16 @@ fn judged(
         max_execution_ms: named.max_execution_ms,
         project_id: named.project_id,
         upstream: named.upstream,
+        compensation_args: named.compensation_args,
+        caller_args: named.caller_args,
         input,
     };
+    // A tag can forbid an auto-approval, so none of any version may get lost.
+    for tag in versions.iter().flat_map(|version| &version.risk_tags) {
+        if !bundle.risk_tags.contains(tag) && crate::guard!("registry.tags") {
+            bundle.risk_tags.push(tag.clone());
+        }
+    }
     if let Some(donor) = donor {
         raise(&mut bundle, donor);
     }
@@ -147,12 +157,8 @@ fn raise(bundle: &mut ToolBundle, donor: &ToolVersion) {
     if bundle.compensation_ref.is_none() {
         bundle.compensation_ref.clone_from(&donor.compensation_ref);
         bundle.allowed_compensations.clone_from(&donor.allowed_compensations);
-    }
-    // A tag can forbid an auto-approval, so none of either version may get lost.
-    for tag in &donor.risk_tags {
-        if !bundle.risk_tags.contains(tag) {
-            bundle.risk_tags.push(tag.clone());
-        }
+        bundle.compensation_args.clone_from(&donor.compensation_args);
+        bundle.caller_args = donor.caller_args;
     }
     if bundle.estimated_impact.is_none() {
         bundle.estimated_impact.clone_from(&donor.estimated_impact);
@@ -171,6 +177,7 @@ struct CompensationVersion {
     is_active: bool,
     concurrency_max: Option<i32>,
     rate_per_minute: Option<i32>,
+    result_from: String,
 }
 
 /// The compensation of this name. With a version: that one, active or not, since an entry of the
@@ -248,6 +255,10 @@ fn parse_compensation(
     let fn_body = FnBody::parse(&node).map_err(|error| corrupt("fn_body", error.to_string()))?;
     let args = apart::compiled(tx, Form::Stored, &row.args_schema)?
         .map_err(|error| corrupt("schema", error))?;
+    let result_from = row
+        .result_from
+        .parse()
+        .map_err(|_| corrupt("result_from", "must be any or executor".to_owned()))?;
     Ok(CompensationBundle {
         compensation_id: row.compensation_id,
         fn_name: fn_name.to_owned(),
@@ -258,6 +269,7 @@ fn parse_compensation(
         retry_backoff_ms: row.retry_backoff_ms,
         open: row.open,
         is_active: row.is_active,
+        result_from,
         limits: Limits {
             concurrency_max: row.concurrency_max,
             rate_per_minute: row.rate_per_minute,

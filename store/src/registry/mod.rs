@@ -11,6 +11,7 @@ mod cache;
 mod list;
 mod load;
 mod policy;
+mod quota;
 mod register_compensation;
 mod register_tool;
 mod rules;
@@ -18,7 +19,7 @@ mod schema;
 
 use std::{fmt, sync::Arc};
 
-use undolog_core::{Tier, fn_body::FnBody, json::Node, reason::Reason};
+use undolog_core::{Tier, fn_body::FnBody, json::Node, reason::Reason, state::ResultFrom};
 use uuid::Uuid;
 
 pub use activate::SetActive;
@@ -90,6 +91,10 @@ pub struct ToolBundle {
     pub project_id: Option<Uuid>,
     /// The endpoint that a proxy calls for a granted call, as JSON.
     pub upstream: Option<String>,
+    /// The template of the compensation's arguments, as JSON.
+    pub compensation_args: Option<String>,
+    /// Callers may name other arguments for the compensation.
+    pub caller_args: bool,
     pub(crate) input: Arc<Schema>,
 }
 
@@ -128,6 +133,8 @@ pub struct CompensationBundle {
     pub open: bool,
     /// New effects may still be bound to it.
     pub is_active: bool,
+    /// Whose word a call's result is.
+    pub result_from: ResultFrom,
     /// How many calls may run at once, and begin within a minute.
     pub limits: Limits,
     pub(crate) args: Arc<Schema>,

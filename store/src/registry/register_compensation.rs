@@ -4,6 +4,7 @@ use undolog_core::{
     fn_body::FnBody,
     limits::{BACKOFF_MS_MAX, DEFAULT_MAX_RETRIES, DEFAULT_RETRY_BACKOFF_MS, RETRIES_MAX},
     reason::Reason,
+    state::ResultFrom,
 };
 use uuid::Uuid;
 
@@ -33,6 +34,7 @@ pub struct CompensationInput {
     pub open: bool,
     pub concurrency_max: Option<u32>,
     pub rate_per_minute: Option<u32>,
+    pub result_from: String,
 }
 
 /// Registers a compensation. Who may call this decides what is called on the world's side, so the
@@ -54,6 +56,7 @@ struct Checked {
     retry_backoff_ms: i32,
     concurrency_max: Option<i32>,
     rate_per_minute: Option<i32>,
+    result_from: ResultFrom,
 }
 
 impl Step for RegisterCompensation {
@@ -101,6 +104,7 @@ impl RegisterCompensation {
             retry_backoff_ms: bounded("retry_backoff_ms", backoff_ms, BACKOFF_MS_MAX)?,
             concurrency_max: limit("concurrency_max", given.concurrency_max, 10_000)?,
             rate_per_minute: limit("rate_per_minute", given.rate_per_minute, 1_000_000)?,
+            result_from: result_from(&given.result_from)?,
         })
     }
 
@@ -121,9 +125,17 @@ impl RegisterCompensation {
             .bind(&self.caller.principal)
             .bind(checked.concurrency_max)
             .bind(checked.rate_per_minute)
+            .bind(checked.result_from.as_str())
             .fetch_optional(tx.conn())
             .await?)
     }
+}
+
+fn result_from(given: &str) -> Result<ResultFrom, StepError> {
+    if given.is_empty() {
+        return Ok(ResultFrom::Any);
+    }
+    given.parse().map_err(|_| invalid("result_from must be any or executor"))
 }
 
 /// A limit; zero is none.

@@ -3,13 +3,21 @@
 use std::str::FromStr as _;
 
 use sqlx::FromRow;
-use undolog_core::{Tier, json::Node, limits::EXECUTION_MS_MAX, reason::Reason, tool_schema};
+use undolog_core::{
+    Tier,
+    json::Node,
+    limits::{AGENT_SCHEMA_BYTES_MAX, EXECUTION_MS_MAX},
+    reason::Reason,
+    template::check_descriptor,
+    tool_schema,
+};
 use uuid::Uuid;
 
 use super::{
-    apart::{self, Form},
+    apart::{self, Form as SchemaForm},
     list::{self, ToolRow},
     policy::Policy,
+    quota,
     rules::{self, Standing, Wanted, invalid},
 };
 use crate::{
@@ -42,6 +50,8 @@ pub struct ToolInput {
     pub probe: Vec<u8>,
     pub upstream: Vec<u8>,
     pub execute_on_approval: Option<bool>,
+    pub compensation_args: Vec<u8>,
+    pub caller_args: bool,
 }
 
 /// Registers a tool.
@@ -77,6 +87,14 @@ struct StandingRow {
     policy: Policy,
 }
 
+/// A registration as it is stored.
+#[derive(Debug)]
+struct Form {
+    version: String,
+    schema: String,
+    compensation_args: Option<String>,
+}
+
 /// What a registration does about a version's use.
 #[derive(Debug, Clone, Copy)]
 struct Uses {
@@ -95,37 +113,47 @@ impl Step for RegisterTool {
     }
 
     async fn run(&self, tx: &mut Tenant) -> Result<Decided<Self::Reply>, StepError> {
-        let (version, schema) = self.check_form(tx)?;
+        let form = self.check_form(tx)?;
+        let version = &form.version;
         let policy = Policy::of(&self.tool)?;
         super::lock_org(tx).await?;
         self.check_project(tx).await?;
         let standing = standing(tx, &self.tool.tool_name).await?;
-        let bound_by_rules = !self.dev && !self.caller.role.may_weaken_registry();
+        let bound_by_rules = self.is_bound_by_rules();
         // What an administrator took out of use, no agent brings back: not the same version, and
         // not the name by another version.
         let free = !bound_by_rules || !crate::guard!("registry.inactive");
         let is_in_use = standing.is_empty() || standing.iter().any(|one| one.is_active);
-        let uses = Uses { begins: free || is_in_use, comes_back: free };
-        let changed = self.upsert(tx, &version, &schema, &policy, uses).await?;
+        // A name that others have versions of is not this agent's to give a newest version to.
+        let is_own = standing.iter().all(|one| one.registered_by == self.caller.principal);
+        let begins = is_in_use && (is_own || !crate::guard!("registry.others_name"));
+        let uses = Uses { begins: free || begins, comes_back: free };
+        let changed = self.upsert(tx, &form, &policy, uses).await?;
         if let Some(created) = changed {
             self.check_compensation(tx).await?;
             if bound_by_rules {
-                self.check_rules(tx, &version, &standing).await?;
-                policy.check_agent(&version, &standing)?;
+                self.check_rules(tx, version, &standing).await?;
+                policy.check_agent(version, &standing)?;
+                quota::check_agent(tx, &self.caller.principal, &self.tool.tool_name).await?;
             }
             crate::crash_point!("register_tool.before_epoch");
             super::raise_epoch(tx).await?;
-            let row = list::require(tx, &self.tool.tool_name, &version).await?;
+            let row = list::require(tx, &self.tool.tool_name, version).await?;
             return Ok(Ok(Registered { row, created }));
         }
-        let row = list::require(tx, &self.tool.tool_name, &version).await?;
+        let row = list::require(tx, &self.tool.tool_name, version).await?;
         Ok(Ok(Registered { row, created: false }))
     }
 }
 
 impl RegisterTool {
-    /// Checks what needs no other row, and answers the version and the schema as it is stored.
-    fn check_form(&self, tx: &Tenant) -> Result<(String, String), StepError> {
+    /// The caller may add protection and change what is wholly its own, nothing else.
+    fn is_bound_by_rules(&self) -> bool {
+        !self.dev && !self.caller.role.may_weaken_registry()
+    }
+
+    /// Checks what needs no other row.
+    fn check_form(&self, tx: &Tenant) -> Result<Form, StepError> {
         let tool = &self.tool;
         rules::check_name("the tool's name", &tool.tool_name)?;
         let version = rules::version_or_default(&tool.tool_version)?;
@@ -160,7 +188,16 @@ impl RegisterTool {
         if lease_ms > execution_ms {
             return Err(invalid("grant_lease_ms is longer than max_execution_ms"));
         }
-        Ok((version, stored_schema(tx, &tool.tool_name, &tool.tool_schema)?))
+        let most = if self.is_bound_by_rules() { AGENT_SCHEMA_BYTES_MAX } else { usize::MAX };
+        if tool.tool_schema.len() > most {
+            let why = format!("the schema of an agent's tool may have at most {most} bytes");
+            return Err(StepError::refuse(Reason::LimitExceeded, why));
+        }
+        Ok(Form {
+            version,
+            schema: stored_schema(tx, &tool.tool_name, &tool.tool_schema)?,
+            compensation_args: stored_args(&tool.compensation_args)?,
+        })
     }
 
     async fn check_project(&self, tx: &mut Tenant) -> Result<(), StepError> {
@@ -182,8 +219,7 @@ impl RegisterTool {
     async fn upsert(
         &self,
         tx: &mut Tenant,
-        version: &str,
-        schema: &str,
+        form: &Form,
         policy: &Policy,
         uses: Uses,
     ) -> Result<Option<bool>, StepError> {
@@ -194,11 +230,11 @@ impl RegisterTool {
         Ok(sqlx::query_scalar(include_str!("../../sql/registry_tool_upsert.sql"))
             .bind(org_id)
             .bind(&tool.tool_name)
-            .bind(version)
+            .bind(&form.version)
             .bind(tool.tier.as_str())
             .bind(given(&tool.irreversibility_reason))
             .bind(given(&tool.compensation_ref))
-            .bind(schema)
+            .bind(&form.schema)
             .bind(&tool.risk_tags)
             .bind(given(&tool.estimated_impact))
             .bind(tool.project_id)
@@ -216,6 +252,8 @@ impl RegisterTool {
             .bind(policy.execute_on_approval)
             .bind(uses.begins)
             .bind(uses.comes_back)
+            .bind(form.compensation_args.as_deref())
+            .bind(tool.caller_args)
             .fetch_optional(tx.conn())
             .await?)
     }
@@ -308,12 +346,22 @@ fn check_ms(what: &str, given_ms: u32, most_ms: u32) -> Result<(), StepError> {
     Err(invalid(format!("{what} is not between 1000 and {most_ms}")))
 }
 
+/// The template of the compensation's arguments.
+fn stored_args(given: &[u8]) -> Result<Option<String>, StepError> {
+    let Some(node) = rules::parse_json("compensation_args", given)? else { return Ok(None) };
+    if !matches!(node, Node::Object(_)) {
+        return Err(invalid("compensation_args must be an object"));
+    }
+    check_descriptor(&node).map_err(|error| invalid(format!("compensation_args: {error}")))?;
+    rules::jsonb_text("compensation_args", &node).map(Some)
+}
+
 /// The MCP tool object as it is stored, after its input schema compiled.
 fn stored_schema(tx: &Tenant, tool_name: &str, given: &[u8]) -> Result<String, StepError> {
     let node = rules::parse_json("tool_schema", given)?.unwrap_or(Node::Null);
     let tool = tool_schema::wrap(tool_name, &node);
     let input = tool_schema::input_schema(&tool).to_text_exact();
-    apart::compiled(tx, Form::New, &input)?
+    apart::compiled(tx, SchemaForm::New, &input)?
         .map_err(|error| invalid(format!("the tool's schema does not compile: {error}")))?;
     rules::jsonb_text("tool_schema", &tool)
 }

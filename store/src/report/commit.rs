@@ -3,14 +3,14 @@
 use undolog_core::{
     limits,
     reason::{Reason, Refusal},
-    state::{EffectEvent, FailedEffect},
+    state::{EffectEvent, FailedEffect, ResultBy},
 };
 use uuid::Uuid;
 
 use super::{
-    Fail, attempt_of,
+    Fail, Reporter, attempt_of,
     evidence::{self, Evidence},
-    heard,
+    heard, refuse_stranger, reporter,
 };
 use crate::{
     effects,
@@ -38,6 +38,8 @@ pub struct Commit {
     pub effect_id: Uuid,
     /// The attempt; 0: the newest.
     pub attempt: u32,
+    /// What proves that the report is of the proxy that made the call; empty: of somebody else.
+    pub executor_token: String,
     /// The outcome; `success = false` is a Fail in every respect.
     pub result: StoredResult,
 }
@@ -69,10 +71,20 @@ impl Step for Commit {
         })?;
         let mut session = LockedSession::require(tx, self.session_id, &self.caller).await?;
         session.touched_by(&self.caller);
-        let effect = effects::require(tx, &session, self.effect_id).await?;
+        let mut effect = effects::require(tx, &session, self.effect_id).await?;
         upstream::check_executor(tx, &self.caller, Some(&effect)).await?;
         let attempt = attempt_of(&effect, self.attempt)?;
+        let by = match reporter(&self.caller, &effect, attempt, &self.executor_token) {
+            Reporter::Caller => ResultBy::Caller,
+            Reporter::Executor => ResultBy::Executor,
+            Reporter::Stranger => {
+                let refusal = refuse_stranger(&mut session, &mut effect, attempt, &self.caller)?;
+                session.save(tx).await?;
+                return Ok(Err(refusal));
+            }
+        };
         let evidence = Evidence {
+            by,
             actor: &self.caller.principal,
             closed_by: EVIDENCE,
             event: EffectEvent::Committed,
@@ -96,6 +108,7 @@ impl Commit {
             session_id: self.session_id,
             effect_id: self.effect_id,
             attempt: self.attempt,
+            executor_token: self.executor_token.clone(),
             error: self.result.error.clone(),
             effect: FailedEffect::MaybeApplied,
         }

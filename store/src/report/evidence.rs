@@ -9,7 +9,7 @@ use undolog_core::{
     commit::{CommitAction, CommitFound, StoredResult, decide},
     json::{Node, canonical_value_eq},
     reason::{Reason, Refusal},
-    state::{DeadLetterReason, EffectEvent, UndoState},
+    state::{DeadLetterReason, EffectEvent, ResultBy, UndoState},
 };
 use uuid::Uuid;
 
@@ -28,6 +28,8 @@ use crate::{
 /// What is said, and by whom.
 #[derive(Debug)]
 pub(crate) struct Evidence<'a> {
+    /// What they are to the call.
+    pub(crate) by: ResultBy,
     /// Who says that it happened.
     pub(crate) actor: &'a str,
     /// Who closes the dead letters that waited for it.
@@ -167,6 +169,7 @@ impl Evidence<'_> {
                     effect.operator_said = Some(said.to_owned());
                 }
                 effect.committed_at = Some(session.t());
+                effect.result_by = Some(self.by.as_str().to_owned());
                 effect.outcome = None;
                 effect.duration_ms = self.duration_ms;
                 effect.end_grant();
@@ -175,6 +178,7 @@ impl Evidence<'_> {
             }
             CommitAction::StoreResult => {
                 work.effect.duration_ms = self.duration_ms;
+                work.effect.result_by = Some(self.by.as_str().to_owned());
                 effects::save(tx, &work.effect).await?;
                 self.store_result(tx, work).await
             }

@@ -11,7 +11,7 @@ use undolog_core::{
 };
 use uuid::Uuid;
 
-use super::{attempt_of, heard, late};
+use super::{Reporter, attempt_of, heard, late, refuse_stranger, reporter};
 use crate::{
     dead_letters,
     effects::{self, EffectRow},
@@ -37,6 +37,8 @@ pub struct Fail {
     pub effect_id: Uuid,
     /// The attempt; 0: the newest.
     pub attempt: u32,
+    /// What proves that the report is of the proxy that made the call; empty: of somebody else.
+    pub executor_token: String,
     /// For people.
     pub error: String,
     /// What the caller knows of the effect on the world.
@@ -67,6 +69,12 @@ impl Step for Fail {
         let mut effect = effects::require(tx, &session, self.effect_id).await?;
         upstream::check_executor(tx, &self.caller, Some(&effect)).await?;
         let attempt = attempt_of(&effect, self.attempt)?;
+        let by = reporter(&self.caller, &effect, attempt, &self.executor_token);
+        if by == Reporter::Stranger {
+            let refusal = refuse_stranger(&mut session, &mut effect, attempt, &self.caller)?;
+            session.save(tx).await?;
+            return Ok(Err(refusal));
+        }
         let mut entry = undo::of_attempt(tx, effect.effect_id, attempt).await?;
         let position = entry.as_ref().map(|entry| entry.stack_position).or(effect.position);
         let scoped = rollback::scoped(tx, &session, position).await?;

@@ -9,6 +9,7 @@ use undolog_core::{
     limits::{PAGE_MAX, ROW_BYTES_MAX, TEXT_BYTES_MAX},
     plan::{Item, Plan, Scope, next_step_index, plan},
     reason::{Reason, Refusal},
+    role::Role,
     state::{EffectState, Outcome, SessionState, UndoState},
 };
 use uuid::Uuid;
@@ -187,6 +188,7 @@ impl Step for Rollback {
                 .into());
         }
         self.check_state(tx, &session).await?;
+        self.check_agent(tx, &session).await?;
         let rows = self.rows(tx, &session).await?;
         let items = rows.iter().map(item).collect::<Result<Vec<_>, _>>()?;
         let next_position = u32::try_from(session.row.last_position + 1).unwrap_or(u32::MAX);
@@ -231,6 +233,36 @@ impl Rollback {
             _ if self.is_whole() => Ok(()),
             _ => Err(refuse_state(tx, session).await?),
         }
+    }
+
+    /// The organisation says which of its own sessions an agent may roll back. Whatever it says, a
+    /// failed call or session is rolled back, and a dry run changes nothing.
+    async fn check_agent(&self, tx: &mut Tenant, session: &LockedSession) -> Result<(), StepError> {
+        if self.caller.role != Role::Agent || self.dry_run || !crate::guard!("rollback.agents") {
+            return Ok(());
+        }
+        let org_id = tx.org_id();
+        let policy: String =
+            sqlx::query_scalar("SELECT agents_roll_back FROM undolog_orgs WHERE org_id = $1")
+                .bind(org_id)
+                .fetch_one(tx.conn())
+                .await?;
+        let may = match policy.as_str() {
+            "any" => true,
+            "live" => session.state().is_live() || session.state() == SessionState::Compensating,
+            _ => false,
+        };
+        if may {
+            return Ok(());
+        }
+        let why = format!(
+            "the organisation's policy agents_roll_back is {policy}: an operator may roll this \
+             session back"
+        );
+        Err(Refusal::because(Reason::PermissionDenied, why)
+            .with("session_id", session.id())
+            .with("session_state", session.state())
+            .into())
     }
 
     fn core_scope(&self, next_position: u32) -> Result<Scope, StepError> {

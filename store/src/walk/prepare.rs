@@ -7,7 +7,7 @@ use undolog_core::{
     answer::Rules,
     fn_body::{OnMissingResult, OnUnknown, RenderedCall},
     json::Node,
-    state::{DeadLetterReason, EffectState, Outcome, SkipReason},
+    state::{DeadLetterReason, EffectState, Outcome, ResultBy, SkipReason},
     template::{Context, RenderError, complete, pending_from_node},
 };
 
@@ -56,6 +56,7 @@ struct Forward {
     state: EffectState,
     outcome: Option<Outcome>,
     result: Option<Node>,
+    result_by: Option<ResultBy>,
 }
 
 /// Reads registration, arguments and result, and fills the call in.
@@ -126,8 +127,14 @@ async fn try_prepare(
         };
         return Ok(Prepared::Dead(DeadLetterReason::OutcomeUnknown, why.to_owned()));
     }
+    // A result that this compensation does not take from whoever reported it is as if there were
+    // none, and then only a human decides.
+    let is_refused = forward.result.is_some()
+        && !bundle.result_from.takes(forward.result_by)
+        && crate::guard!("walk.result_from");
+    forward.result = forward.result.filter(|_| !is_refused);
     let args = args(tx, effect).await?;
-    match rendered(tx, session, entry, &bundle, &args, forward.result.as_ref())? {
+    match rendered(tx, session, entry, &bundle, (&args, forward.result.as_ref(), is_refused))? {
         Ok(call) => Ok(Prepared::Call(Box::new(Ready {
             digest: call.digest(),
             call,
@@ -137,6 +144,13 @@ async fn try_prepare(
             host: bundle.fn_body.origin().to_ascii_lowercase(),
             limits: bundle.limits,
         }))),
+        Err(NotRendered::Render(RenderError::MissingResult { placeholder, .. })) if is_refused => {
+            let why = format!(
+                "the compensation needs {placeholder} of a result that a proxy or a probe saw, \
+                 and this one was reported by the call's own caller"
+            );
+            Ok(Prepared::Dead(DeadLetterReason::MissingResult, why))
+        }
         Err(NotRendered::Render(RenderError::MissingResult { placeholder, has_result: false })) => {
             Ok(missing_result(&forward, bundle.fn_body.on_missing_result, &placeholder))
         }
@@ -157,15 +171,14 @@ fn rendered(
     session: &LockedSession,
     entry: &UndoRow,
     bundle: &CompensationBundle,
-    args: &Node,
-    result: Option<&Node>,
+    (args, result, is_refused): (&Node, Option<&Node>, bool),
 ) -> Result<Result<RenderedCall, NotRendered>, StepError> {
     let stored = payload::read(&entry.args_text, entry.args_raw.as_deref())?;
     let pending = payload::read("", Some(&entry.result_templates))?;
     let pending = pending_from_node(&pending).ok_or_else(|| {
         StepError::Corrupt(format!("undo entry {}: result_templates", entry.undo_id))
     })?;
-    let null_for_missing = bundle.fn_body.on_missing_result == OnMissingResult::Null;
+    let null_for_missing = bundle.fn_body.on_missing_result == OnMissingResult::Null && !is_refused;
     let comp = match complete(&stored, &pending, result, null_for_missing) {
         Ok(comp) => comp,
         Err(error) => return Ok(Err(error.into())),
@@ -228,7 +241,7 @@ async fn forward(
         state => state,
     };
     let result = result.filter(|_| state == EffectState::Committed);
-    Ok(Forward { state, outcome, result })
+    Ok(Forward { state, outcome, result, result_by: effect.result_by()? })
 }
 
 #[derive(FromRow)]
@@ -263,7 +276,8 @@ async fn older(tx: &mut Tenant, entry: &UndoRow) -> Result<Forward, StepError> {
     };
     // A report that came after a newer attempt is kept beside the state that the attempt ended in.
     let state = if result.is_some() { EffectState::Committed } else { state };
-    Ok(Forward { state, outcome, result })
+    // Whose word it was is not kept with it.
+    Ok(Forward { state, outcome, result, result_by: None })
 }
 
 /// The forward call's arguments.

@@ -129,7 +129,8 @@ impl Bench {
 
 /// A tool as it is registered.
 pub(crate) fn tool(name: &str, tier: &str) -> v1::Tool {
-    v1::Tool { tool_name: name.into(), tier: tier.into(), ..v1::Tool::default() }
+    let (tool_name, tier) = (name.into(), tier.into());
+    v1::Tool { tool_name, tier, caller_args: true, ..v1::Tool::default() }
 }
 
 /// A call at a step of a session.

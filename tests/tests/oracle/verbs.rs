@@ -105,6 +105,7 @@ impl Session<'_> {
             accepts_approved_args: false,
             heartbeats: false,
             executor_token: None,
+            reports_with_token: false,
         };
         let outcome = match Intercept::new(input) {
             Ok(step) => self.lane.engine.run(step).await,
@@ -147,7 +148,14 @@ impl Session<'_> {
             duration_ms: 7,
         };
         let (caller, session_id) = (self.agent(), self.id);
-        let step = Commit { caller, session_id, effect_id, attempt, result };
+        let step = Commit {
+            executor_token: String::new(),
+            caller,
+            session_id,
+            effect_id,
+            attempt,
+            result,
+        };
         let outcome = self.lane.engine.run(step).await;
         let answer = self.heard(outcome, |()| Answer::Ok);
         Some((Command::Commit { call, attempt, value }, answer))
@@ -161,7 +169,15 @@ impl Session<'_> {
             _ => (FailedEffect::Unknown, FailEffect::Unknown),
         };
         let (caller, session_id, error) = (self.agent(), self.id, "it broke".into());
-        let step = Fail { caller, session_id, effect_id, attempt, error, effect };
+        let step = Fail {
+            executor_token: String::new(),
+            caller,
+            session_id,
+            effect_id,
+            attempt,
+            error,
+            effect,
+        };
         let outcome = self.lane.engine.run(step).await;
         let answer = self.heard(outcome, |()| Answer::Ok);
         Some((Command::Fail { call, attempt, effect: told }, answer))

@@ -107,6 +107,7 @@ impl Bench {
             accepts_approved_args: false,
             heartbeats: false,
             executor_token: None,
+            reports_with_token: false,
         }
     }
 
@@ -133,7 +134,13 @@ impl Bench {
         attempt: u32,
         output: &Value,
     ) -> Result<(), StepError> {
-        self.store.run(Commit { attempt, ..self.commit_step(effect_id, output) }).await
+        self.store
+            .run(Commit {
+                executor_token: String::new(),
+                attempt,
+                ..self.commit_step(effect_id, output)
+            })
+            .await
     }
 
     pub(crate) fn commit_step(&self, effect_id: Uuid, output: &Value) -> Commit {
@@ -144,7 +151,14 @@ impl Bench {
             duration_ms: 7,
         };
         let session_id = self.session;
-        Commit { caller: self.agent(), session_id, effect_id, attempt: 0, result }
+        Commit {
+            executor_token: String::new(),
+            caller: self.agent(),
+            session_id,
+            effect_id,
+            attempt: 0,
+            result,
+        }
     }
 
     pub(crate) async fn fail(
@@ -157,6 +171,7 @@ impl Bench {
 
     pub(crate) fn fail_step(&self, effect_id: Uuid, effect: FailedEffect) -> Fail {
         Fail {
+            executor_token: String::new(),
             caller: self.agent(),
             session_id: self.session,
             effect_id,

@@ -35,6 +35,8 @@ async fn register(
         probe: Vec::new(),
         upstream: Vec::new(),
         execute_on_approval: None,
+        compensation_args: Vec::new(),
+        caller_args: false,
     };
     change(&mut tool);
     let step = RegisterTool { caller: bench.caller(role, "agent-1"), tool, dev: false };

@@ -23,7 +23,14 @@ async fn a_result_may_be_so_long_and_no_longer() {
             duration_ms: 0,
         };
         let (caller, session_id) = (bench.agent(), bench.session);
-        bench.store.run(Commit { caller, session_id, effect_id: effect, attempt: 0, result })
+        bench.store.run(Commit {
+            executor_token: String::new(),
+            caller,
+            session_id,
+            effect_id: effect,
+            attempt: 0,
+            result,
+        })
     };
     refused(report(limits::RESULT_BYTES_MAX + 1).await, Reason::LimitExceeded);
     assert_eq!(bench.effect_state(effect).await, "executing", "nothing was recorded");

@@ -30,6 +30,7 @@ async fn fails(bench: &Bench) {
     let intercept = Intercept::new(input).expect("a call");
     let effect_id = executed(&bench.store.run(intercept).await.expect("a grant"));
     let fail = Fail {
+        executor_token: String::new(),
         caller: bench.agent(),
         session_id,
         effect_id,

@@ -140,6 +140,7 @@ impl Agent {
                 duration_ms: reply.duration_ms,
             }),
             attempt: execute.attempt,
+            ..CommitRequest::default()
         };
         patient(|| async {
             self.api.engine().commit(self.api.request(request.clone())).await?;
@@ -156,6 +157,7 @@ impl Agent {
             error: format!("{} {}", reply.status, reply.body),
             attempt: execute.attempt,
             effect: FailedEffect::NotApplied.into(),
+            ..FailRequest::default()
         };
         patient(|| async {
             self.api.engine().fail(self.api.request(request.clone())).await?;

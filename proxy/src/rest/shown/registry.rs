@@ -28,6 +28,8 @@ shown! {
         probe: Json,
         upstream: Json,
         execute_on_approval: Option<bool>,
+        compensation_args: Json,
+        caller_args: bool,
         registered_at: Option<String>,
         updated_at: Option<String>,
     }
@@ -63,6 +65,7 @@ shown! {
         open: bool,
         concurrency_max: Option<u32>,
         rate_per_minute: Option<u32>,
+        result_from: String,
         registered_at: Option<String>,
     }
 

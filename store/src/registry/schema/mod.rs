@@ -25,6 +25,8 @@ const PATTERN_BYTES_MAX: usize = 256 * 1024;
 /// patterns were taken.
 const BACKTRACK_MAX: usize = 10_000;
 
+/// Evaluations that one check may take: well under a second.
+const WORK_MAX: u64 = 2_000_000;
 /// A check this small and flat is made where it is asked for.
 const SMALL_WORK: u64 = 2_000;
 const SMALL_DEPTH: u64 = 64;
@@ -82,7 +84,7 @@ impl Schema {
     }
 
     /// Checks a value. The error names the place and the broken rule, never a value.
-    pub(super) fn check(&self, value: &Value) -> Result<(), String> {
+    fn check(&self, value: &Value) -> Result<(), String> {
         let Some(validator) = &self.validator else { return Ok(()) };
         validator.validate(value).map_err(|error| {
             let path = error.schema_path().as_str();
@@ -93,11 +95,16 @@ impl Schema {
 
     /// Checks a value if that is little work; `None`: it is not.
     pub(super) fn check_small(&self, value: &Value) -> Option<Result<(), String>> {
-        let Some(work) = self.graph.work(value).filter(|_| crate::guard!("schema.work")) else {
-            return Some(Err("checking it against the schema takes too much work".to_owned()));
-        };
-        let is_small = work.evaluations <= SMALL_WORK && work.depth <= SMALL_DEPTH;
-        is_small.then(|| self.check(value))
+        let work = self.graph.work(value, SMALL_WORK)?;
+        (work.depth <= SMALL_DEPTH).then(|| self.check(value))
+    }
+
+    /// Checks a value if that is work that may be done at all.
+    pub(super) fn check_large(&self, value: &Value) -> Result<(), String> {
+        if self.graph.work(value, WORK_MAX).is_none() && crate::guard!("schema.work") {
+            return Err("checking it against the schema takes too much work".to_owned());
+        }
+        self.check(value)
     }
 
     /// Memory of what is kept, about.

@@ -11,9 +11,6 @@ use serde_json::Value;
 
 use super::graph::{Graph, Node, size};
 
-/// Evaluations that one check may take: well under a second.
-const WORK_MAX: u64 = 2_000_000;
-
 /// One match by an engine that can go back, up to its limit of steps.
 const BACKTRACKING_WORK: u64 = 1_000;
 
@@ -37,14 +34,14 @@ struct Open<'v> {
 }
 
 impl Graph {
-    /// The work of checking this value; `None` when it is more than a check may take.
-    pub(super) fn work(&self, value: &Value) -> Option<Work> {
-        let mut meter = Meter { graph: self, left: WORK_MAX, depth: 0 };
+    /// The work of checking this value; `None` when it is more than `most` evaluations.
+    pub(super) fn work(&self, value: &Value, most: u64) -> Option<Work> {
+        let mut meter = Meter { graph: self, left: most, depth: 0 };
         let mut open = vec![Open { value, schemas: Rc::new(Active::from([(0, 1)])), depth: 0 }];
         while let Some(next) = open.pop() {
             meter.visit(&next, &mut open)?;
         }
-        Some(Work { evaluations: WORK_MAX - meter.left, depth: meter.depth })
+        Some(Work { evaluations: most - meter.left, depth: meter.depth })
     }
 }
 
@@ -198,8 +195,10 @@ mod tests {
 
     use super::*;
 
+    const WORK_MAX: u64 = 2_000_000;
+
     fn work(schema: &Value, value: &Value) -> Option<u64> {
-        Graph::of(schema).unwrap().work(value).map(|work| work.evaluations)
+        Graph::of(schema).unwrap().work(value, WORK_MAX).map(|work| work.evaluations)
     }
 
     #[test]
@@ -225,7 +224,8 @@ mod tests {
         assert_eq!(of(2).unwrap() - one, of(3).unwrap() - of(2).unwrap());
         assert_eq!(of(1_000), None);
         let nested = json!({"items": {"allOf": many("#/$defs/a")}, "$defs": {
-            "a": {"items": {"allOf": many("#/$defs/b")}}, "b": {"items": {"allOf": many("#/$defs/c")}},
+            "a": {"items": {"allOf": many("#/$defs/b")}},
+            "b": {"items": {"allOf": many("#/$defs/c")}},
             "c": {"items": {"allOf": many("#/$defs/d")}}, "d": {"type": "null"}}});
         assert_eq!(work(&nested, &json!([[[[1]]]])), None, "48^4 evaluations of one number");
     }
@@ -249,7 +249,7 @@ mod tests {
     #[test]
     fn the_depth_is_that_of_the_chains() {
         let schema = json!({"allOf": [{"anyOf": [{"items": {"not": {"type": "null"}}}]}]});
-        let work = Graph::of(&schema).unwrap().work(&json!([1])).unwrap();
+        let work = Graph::of(&schema).unwrap().work(&json!([1]), WORK_MAX).unwrap();
         assert_eq!(work.depth, 5);
     }
 }

@@ -54,6 +54,7 @@
     ("registry_compensation_active.sql", "versions of one name in the registry"),
     ("registry_compensation_upsert.sql", "versions of one name in the registry"),
     ("registry_compensation_version.sql", "versions of one name in the registry"),
+    ("registry_quota.sql", "what one agent registered, which is what it bounds"),
     ("registry_tool.sql", "versions of one name in the registry"),
     ("registry_tool_active.sql", "versions of one name in the registry"),
     ("registry_tool_upsert.sql", "versions of one name in the registry"),
