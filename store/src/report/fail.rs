@@ -67,9 +67,11 @@ impl Step for Fail {
         let mut session = LockedSession::require(tx, self.session_id, &self.caller).await?;
         session.touched_by(&self.caller);
         let mut effect = effects::require(tx, &session, self.effect_id).await?;
-        upstream::check_executor(tx, &self.caller, Some(&effect)).await?;
         let attempt = attempt_of(&effect, self.attempt)?;
         let by = reporter(&self.caller, &effect, attempt, &self.executor_token);
+        if by != Reporter::Executor {
+            upstream::check_executor(tx, &self.caller, Some(&effect)).await?;
+        }
         if by == Reporter::Stranger {
             let refusal = refuse_stranger(&mut session, &mut effect, attempt, &self.caller)?;
             session.save(tx).await?;

@@ -68,8 +68,15 @@ async fn only_the_proxy_that_makes_a_call_reports_on_it() {
     assert_eq!(state(&bench, SESSION).await, "active");
     let written = "SELECT count(*)::text FROM undolog_effect_events WHERE kind = 'stale_report'";
     assert_eq!(state(&bench, written).await, "3", "each of them is an event");
-    let request = v1::CommitRequest {
-        effect_id: effect,
+    let proxy = bench.client("executor", "the proxy").await;
+    proxy.engine().commit(with_token(session, &effect)).await.expect("the proxy's report");
+    assert_eq!(state(&bench, EFFECT).await, "committed");
+    assert_eq!(state(&bench, "SELECT result_by FROM undolog_effect_log").await, "executor");
+}
+
+fn with_token(session: Uuid, effect_id: &str) -> v1::CommitRequest {
+    v1::CommitRequest {
+        effect_id: effect_id.into(),
         session_id: session.to_string(),
         result: Some(v1::ToolResult {
             success: true,
@@ -78,10 +85,17 @@ async fn only_the_proxy_that_makes_a_call_reports_on_it() {
         }),
         executor_token: TOKEN.into(),
         ..v1::CommitRequest::default()
-    };
-    agent.engine().commit(request).await.expect("the proxy's report, with its caller's key");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_that_asks_as_a_proxy_does_is_taken_for_its_own_word_only() {
+    let bench = Bench::start().await;
+    let (admin, agent) = (bench.admin().await, bench.agent().await);
+    let (session, effect) = granted(&bench, &agent, &admin).await;
+    agent.engine().commit(with_token(session, &effect)).await.expect("with its caller's key");
     assert_eq!(state(&bench, EFFECT).await, "committed");
-    assert_eq!(state(&bench, "SELECT result_by FROM undolog_effect_log").await, "executor");
+    assert_eq!(state(&bench, "SELECT result_by FROM undolog_effect_log").await, "caller");
 }
 
 #[tokio::test(flavor = "multi_thread")]
