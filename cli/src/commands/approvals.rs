@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use serde_json::json;
 use undolog_proto::v1::{
-    ApproveRequest, GetApprovalRequest, GetApprovalResponse, ListApprovalsRequest, RejectRequest,
-    RevokeApprovalRequest, WatchApprovalRequest,
+    ApproveRequest, GetApprovalRequest, GetApprovalResponse, GetSessionRequest,
+    ListApprovalsRequest, RejectRequest, RevokeApprovalRequest, WatchApprovalRequest,
 };
 
 use super::value;
@@ -216,10 +216,62 @@ async fn reject(api: &Api, args: DecisionArgs, out: &Out) -> Result<(), CliError
         note: args.note,
     };
     api.engine().reject(api.request(request)).await?;
+    // The rejection stands, whatever can be read afterwards.
+    let session = session_of(api, &args.approval_id).await;
     if out.is_json() {
-        return out.json(&json!({"approval_id": args.approval_id, "state": "rejected"}));
+        let mut shown = json!({"approval_id": args.approval_id, "state": "rejected"});
+        if let Ok((session_id, state)) = &session {
+            shown["session_id"] = json!(session_id);
+            shown["session_state"] = json!(state);
+        }
+        return out.json(&shown);
     }
-    out.line("rejected; the call will never run")
+    out.line("rejected; the call will never run")?;
+    match session {
+        Ok((session_id, state)) => out.line(after_rejection(&session_id, &state)),
+        Err(error) => out.line(format!("its session cannot be shown: {error}")),
+    }
+}
+
+/// The id and state of the session that a request belongs to.
+async fn session_of(api: &Api, approval_id: &str) -> Result<(String, String), CliError> {
+    let request = GetApprovalRequest {
+        org_id: api.org(),
+        approval_id: approval_id.to_owned(),
+        events_page_token: String::new(),
+    };
+    let now = api.operator().get_approval(api.request(request)).await?.into_inner();
+    let session_id = now.approval.unwrap_or_default().session_id;
+    let request = GetSessionRequest {
+        org_id: api.org(),
+        session_id: session_id.clone(),
+        ..Default::default()
+    };
+    let shown = api.sessions().get(api.request(request)).await?.into_inner();
+    Ok((session_id, shown.session.unwrap_or_default().state))
+}
+
+/// What became of the session, and what can be done next.
+fn after_rejection(id: &str, state: &str) -> String {
+    match state {
+        "halted" => format!(
+            "session {id} is halted: its earlier calls stand. `undolog sessions rollback {id}` \
+             undoes them, `undolog sessions settle {id} --note …` closes it as handled. (With the \
+             policy `on_rejection = continue` the agent goes on.)"
+        ),
+        "compensating" | "failed" => {
+            format!("session {id} is being rolled back; see `undolog sessions show {id}`")
+        }
+        "compensated" => format!("session {id} was rolled back"),
+        "awaiting_approval" => format!(
+            "session {id} goes on and waits for another approval; see `undolog approvals list \
+             --session {id}`"
+        ),
+        "active" => {
+            format!("session {id} goes on: the agent hears the rejection when it asks again")
+        }
+        other => format!("session {id} is {other}"),
+    }
 }
 
 async fn revoke(api: &Api, args: RevokeArgs, out: &Out) -> Result<(), CliError> {

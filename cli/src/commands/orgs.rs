@@ -63,7 +63,7 @@ pub struct SetArgs {
     #[arg(long, value_parser = ["rollback", "continue"])]
     pub on_tool_failure: Option<String>,
     /// What a rejected call does to its session.
-    #[arg(long, value_parser = ["halt", "rollback"])]
+    #[arg(long, value_parser = ["halt", "rollback", "continue"])]
     pub on_rejection: Option<String>,
     /// What a dead letter does to the walk.
     #[arg(long, value_parser = ["halt", "continue"])]

@@ -31,6 +31,7 @@ pub(super) async fn run(
         executor_token: request.executor_token,
         effect: known(request.effect)?,
         error: request.error,
+        on_tool_failure: request.on_tool_failure,
     };
     let answer = engine.run(step).await;
     engine.hub.wake(effect_id);

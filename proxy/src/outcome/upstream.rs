@@ -269,6 +269,7 @@ async fn fail(
         attempt: granted.grant.attempt,
         effect: effect.into(),
         executor_token: granted.executor_token.clone(),
+        on_tool_failure: String::new(),
     };
     rpc!(caller.again: proxy.engine().fail(request)).map(|_| ())
 }

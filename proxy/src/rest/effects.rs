@@ -140,6 +140,9 @@ pub(super) struct FailBody {
     attempt: Option<u32>,
     /// Whether it may have changed something; left out: `maybe_applied`.
     effect: Option<FailedEffect>,
+    /// What this failure does to the session, `rollback` or `continue`; left out: the session's
+    /// policy.
+    on_tool_failure: Option<String>,
 }
 
 /// Reports a failed execution. By default the session fails too, and is rolled back.
@@ -166,6 +169,7 @@ pub(super) async fn fail(
         error: body.error.unwrap_or_default(),
         attempt,
         effect: effect.into(),
+        on_tool_failure: body.on_tool_failure.unwrap_or_default(),
     };
     if attempt == 0 {
         rpc!(caller.once: proxy.engine().fail(request))?;

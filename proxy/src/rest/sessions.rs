@@ -42,7 +42,7 @@ pub(super) struct BeginBody {
     lease_seconds: Option<u32>,
     /// `rollback` or `continue`; left out: the organisation's policy.
     on_tool_failure: Option<String>,
-    /// `halt` or `rollback`; left out: the organisation's policy.
+    /// `halt`, `rollback` or `continue`; left out: the organisation's policy.
     on_rejection: Option<String>,
     /// `rollback` or `hold`; left out: `rollback`.
     on_unknown: Option<String>,

@@ -74,8 +74,8 @@ impl Step for Reject {
     }
 }
 
-/// What a rejection or a timeout does to a session that is live: it halts (documented), or is
-/// rolled back by policy.
+/// What a rejection or a timeout does to a session that is live: it halts (documented), or by
+/// policy is rolled back, or goes on without the call.
 pub(super) async fn after_rejection(
     tx: &mut Tenant,
     session: &mut LockedSession,
@@ -83,6 +83,9 @@ pub(super) async fn after_rejection(
     actor: &str,
     why: &str,
 ) -> Result<(), StepError> {
+    if session.row.on_rejection == "continue" {
+        return session.approvals_changed(-1, actor);
+    }
     session.row.approvals_pending -= 1;
     let partial = rollback::live_partial(tx, session).await?;
     if partial.is_none() && !session.state().is_live() {

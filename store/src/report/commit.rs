@@ -117,6 +117,7 @@ impl Commit {
             executor_token: self.executor_token.clone(),
             error: self.result.error.clone(),
             effect: FailedEffect::MaybeApplied,
+            on_tool_failure: String::new(),
         }
     }
 }

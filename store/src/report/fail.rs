@@ -43,6 +43,9 @@ pub struct Fail {
     pub error: String,
     /// What the caller knows of the effect on the world.
     pub effect: FailedEffect,
+    /// What this failure does to the session: `rollback`, `continue`, or empty for the session's
+    /// policy.
+    pub on_tool_failure: String,
 }
 
 impl Step for Fail {
@@ -64,6 +67,7 @@ impl Step for Fail {
                 .with("limit_bytes", limits::KEPT_RESPONSE_BYTES)
                 .into());
         }
+        let continues = self.continues()?;
         let mut session = LockedSession::require(tx, self.session_id, &self.caller).await?;
         session.touched_by(&self.caller);
         let mut effect = effects::require(tx, &session, self.effect_id).await?;
@@ -96,7 +100,7 @@ impl Step for Fail {
             entry: entry.as_ref().map(UndoRow::state).transpose()?,
             dead_letter: late::dead_letter(tx, effect.effect_id, None).await?,
             rollback: live,
-            continues: session.row.on_tool_failure == "continue",
+            continues: continues.unwrap_or_else(|| session.row.on_tool_failure == "continue"),
             session: session.state(),
         };
         let plan = decide(&found);
@@ -118,6 +122,19 @@ struct Rows<'a> {
 }
 
 impl Fail {
+    /// The policy of this call; `None`: the session's own.
+    fn continues(&self) -> Result<Option<bool>, StepError> {
+        match self.on_tool_failure.as_str() {
+            "" => Ok(None),
+            "rollback" => Ok(Some(false)),
+            "continue" => Ok(Some(true)),
+            _ => Err(StepError::refuse(
+                Reason::InvalidArgument,
+                "on_tool_failure must be rollback or continue",
+            )),
+        }
+    }
+
     async fn act(
         &self,
         tx: &mut Tenant,

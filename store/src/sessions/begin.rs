@@ -38,7 +38,7 @@ pub struct Begin {
     pub lease_seconds: u32,
     /// `rollback`, `continue`, or empty for the organisation's policy.
     pub on_tool_failure: String,
-    /// `halt`, `rollback`, or empty for the organisation's policy.
+    /// `halt`, `rollback`, `continue`, or empty for the organisation's policy.
     pub on_rejection: String,
     /// `rollback`, `hold`, or empty for the organisation's policy.
     pub on_unknown: String,
@@ -145,7 +145,7 @@ impl Begin {
             }
         }
         one_of("on_tool_failure", &self.on_tool_failure, &["", "rollback", "continue"])?;
-        one_of("on_rejection", &self.on_rejection, &["", "halt", "rollback"])?;
+        one_of("on_rejection", &self.on_rejection, &["", "halt", "rollback", "continue"])?;
         one_of("on_unknown", &self.on_unknown, &["", "rollback", "hold"])?;
         match self.lease_seconds {
             0 => Ok(limits::SESSION_LEASE_SECONDS_MIN),

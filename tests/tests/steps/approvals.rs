@@ -257,6 +257,23 @@ async fn a_rejection_rolls_back_where_the_policy_says_so() {
     bench.check().await;
 }
 
+/// A call that is rejected or runs out of time takes only itself away; the agent goes on.
+#[tokio::test]
+async fn a_session_goes_on_after_a_rejection_where_the_policy_says_so() {
+    let bench = Bench::new().await;
+    bench.org.set(bench.db.pool(), "on_rejection", "continue").await;
+    let (first, approval) = awaiting(&bench.ask(1, "wipe").await.expect("asked"));
+    let (_, second) = awaiting(&bench.ask(2, "wipe").await.expect("asked"));
+    bench.reject(approval).await.expect("reject");
+    assert_eq!(bench.session_state().await, "awaiting_approval", "another one is pending");
+    bench.reject(second).await.expect("reject");
+    assert_eq!(bench.session_state().await, "active");
+    assert_eq!(bench.effect_state(first).await, "rejected");
+    refused(bench.ask(1, "wipe").await, Reason::ApprovalRejected);
+    bench.commit(bench.grant(3, "pay").await, &json!(1)).await.expect("it goes on");
+    bench.check().await;
+}
+
 #[tokio::test]
 async fn an_unused_approval_is_revoked_or_lapses_and_then_never_runs() {
     let bench = Bench::new().await;

@@ -178,6 +178,7 @@ impl Bench {
             attempt: 0,
             error: "it broke".into(),
             effect,
+            on_tool_failure: String::new(),
         }
     }
 

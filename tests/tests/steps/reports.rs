@@ -2,7 +2,10 @@
 
 use serde_json::json;
 use undolog_core::{Reason, role::Role, state::FailedEffect};
-use undolog_store::{intercept::StoredResult, report::Commit};
+use undolog_store::{
+    intercept::StoredResult,
+    report::{Commit, Fail},
+};
 
 use crate::bench::{Bench, refused, replayed};
 
@@ -147,4 +150,24 @@ async fn nobody_reports_on_what_is_not_theirs() {
     refused(bench.commit(uuid::Uuid::new_v4(), &json!(1)).await, Reason::EffectNotFound);
     refused(bench.commit(uuid::Uuid::now_v7(), &json!(1)).await, Reason::EffectNotFound);
     assert_eq!(bench.effect_state(effect).await, "executing");
+}
+
+/// A report carries the policy of its call, so that nothing lies between two requests.
+#[tokio::test]
+async fn a_report_of_a_failure_says_what_it_does_to_the_session() {
+    let bench = Bench::new().await;
+    let fail = |effect_id, policy: &str| Fail {
+        on_tool_failure: policy.into(),
+        ..bench.fail_step(effect_id, FailedEffect::MaybeApplied)
+    };
+    let first = bench.grant(1, "pay").await;
+    refused(bench.store.run(fail(first, "later")).await, Reason::InvalidArgument);
+    assert_eq!(bench.effect_state(first).await, "executing", "nothing is recorded");
+    bench.store.run(fail(first, "continue")).await.expect("fail");
+    assert_eq!(bench.session_state().await, "active", "whatever the session's policy is");
+    bench.continue_on_failure().await;
+    let second = bench.grant(2, "pay").await;
+    bench.store.run(fail(second, "rollback")).await.expect("fail");
+    assert_eq!(bench.session_state().await, "compensating");
+    bench.check().await;
 }

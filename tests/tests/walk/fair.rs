@@ -37,6 +37,7 @@ async fn fails(bench: &Bench) {
         attempt: 0,
         error: "it broke".into(),
         effect: FailedEffect::MaybeApplied,
+        on_tool_failure: String::new(),
     };
     bench.store.run(fail).await.expect("fail");
 }
