@@ -4,15 +4,16 @@
     python examples/framework.py      # in another
 
 Models ask for tools with an id for each call (`tool_call_id`), and frameworks run a message again
-after a fault, in whatever order. With `step_key` a call is the same call whenever it comes with the
-same id, so the second run of this message does nothing twice.
+after a fault. With `step_key` a call is the same call whenever it comes with the same id, and
+`history="kept"` says that the framework remembers its ids: so the second run of this message does
+nothing twice.
 """
 
 import os
 import uuid
 from typing import Any
 
-from undolog_sdk import ConflictError, ToolTier, UndoLogClient, UndoLogSession, undolog_tool
+from undolog_sdk import ResumeMismatchError, ToolTier, UndoLogClient, UndoLogSession, undolog_tool
 
 ORG = os.environ.get("UNDOLOG_ORG", "dev")
 booked: list[str] = []
@@ -57,14 +58,15 @@ def main() -> None:
             raise RuntimeError("the framework fell over")
     except RuntimeError as error:
         print(f"{error}, booked: {booked}")
-    # It starts the message again, in another order.
-    with UndoLogSession(ORG, session_id, client=client, resume=True):
-        second = run(MESSAGE[::-1])
+    # It starts the message again.
+    with UndoLogSession(ORG, session_id, client=client, resume=True, history="kept"):
+        second = run(MESSAGE)
         print(f"booked: {booked}, the same results: {first.items() <= second.items()}")
-        try:
+    try:
+        with UndoLogSession(ORG, session_id, client=client, resume=True, history="kept"):
             book("14C", step_key="call_7fKx")
-        except ConflictError as error:
-            print("another call under an id that is taken:", error.code)
+    except ResumeMismatchError as error:
+        print("another call under an id that is taken:", error.code)
     client.close()
 
 

@@ -8,6 +8,8 @@ from fake import Fake, Server
 
 from undolog_sdk import UndoLogClient, UndoLogSession
 
+pytest_plugins = ["undolog_sdk.testing.plugin"]
+
 
 @pytest.fixture
 def fake():

@@ -10,6 +10,8 @@ import time
 import uuid
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from undolog_sdk import call_signature
+
 # A condition that does not come at all; a busy machine needs no shorter one.
 SOON = 60.0
 
@@ -31,6 +33,7 @@ class Fake:
         self.faults = []
         self.approvals = {}
         self.needs_approval = set()
+        self.refused = {}
         self.stop = False
         self.key = None
         self.lock = threading.Lock()
@@ -42,6 +45,10 @@ class Fake:
         """The next requests of a path: (status, code), "drop" before or "lose" after handling."""
         for fault in faults:
             self.faults.append((path, fault))
+
+    def refuse_tool(self, name, times, fault):
+        """The next calls of one tool are refused."""
+        self.refused[name] = [fault] * times
 
     def of(self, path):
         return [r for r in (*self.requests, *self.heartbeats) if path in r["path"]]
@@ -93,6 +100,10 @@ class Fake:
         if parts[0] == "tools":
             self.tools[parts[1]] = body
             return 200, {"tool": body, "created": True}
+        if parts[0] == "approvals" and method == "GET":
+            kept = self.approvals[parts[1]]
+            event = {"action": "reject", "actor": kept.get("by"), "note": kept.get("note")}
+            return 200, {"approval": {}, "events": [event] if kept["state"] == "reject" else []}
         if parts[0] == "approvals":
             self.approvals[parts[1]]["state"] = parts[2]
             return 200, {"approval_id": parts[1], "state": parts[2]}
@@ -100,6 +111,8 @@ class Fake:
 
     def tool_call(self, headers, body):
         session = body["session_id"]
+        if self.refused.get(body["tool_name"]):
+            return refusal(*self.refused[body["tool_name"]].pop())
         call = (session, body.get("step_index"), body.get("step_key"))
         effect = self.calls.get(call)
         if effect is None:
@@ -141,11 +154,16 @@ class Fake:
         effect["state"] = "committed" if verb == "commit" else "failed"
         effect["result"] = body.get("result")
         effect["report"] = body
+        session = self.sessions.get(body["session_id"])
+        if verb == "fail" and session and session["state"] == "active":
+            policy = body.get("on_tool_failure") or session.get("on_tool_failure") or "rollback"
+            if policy == "rollback":
+                session["state"] = "compensated"
         return 200, {"effect_id": effect_id, "status": effect["state"]}
 
     def session(self, method, parts, body):
         if not parts:
-            session = self.sessions.setdefault(body["session_id"], {"state": "active"})
+            session = self.sessions.setdefault(body["session_id"], {**body, "state": "active"})
             return 200, {"session_id": body["session_id"], "state": session["state"]}
         session = self.sessions.setdefault(parts[0], {"state": "active"})
         verb = parts[1] if len(parts) > 1 else ""
@@ -154,10 +172,12 @@ class Fake:
                 "session_id": parts[0],
                 "next_step_index": 1
                 + max([s or 0 for i, s, _ in self.calls if i == parts[0]] or [0]),
-                "open": [],
+                "open": self.open(parts[0]),
                 "effects": self.stored(parts[0]),
                 "complete": True,
             }
+        if verb == "effects":
+            return 200, {"effects": self.listed(parts[0])}
         if verb == "heartbeat":
             grants = [{**g, "stop": self.stop} for g in body["grants"]]
             return 200, {"state": session["state"], "stop": self.stop, "grants": grants}
@@ -171,6 +191,49 @@ class Fake:
             session["state"] = "compensated"
         return 200, {"session": {"state": session["state"]}, "state": session["state"]}
 
+    def listed(self, session_id):
+        made = []
+        for (session, step, key), effect in self.calls.items():
+            approval = self.approvals.get(effect.get("approval_id"), {})
+            state = "rejected" if approval.get("state") == "reject" else effect["state"]
+            if session == session_id:
+                made.append(
+                    {
+                        "effect_id": effect["effect_id"],
+                        "tool_name": effect["body"]["tool_name"],
+                        "state": state,
+                        "outcome": effect.get("outcome"),
+                        "step_index": step or 0,
+                        "step_key": key,
+                        "call_signature": self.signature(session, step, effect),
+                        "approval_request_id": effect.get("approval_id"),
+                    }
+                )
+        return made
+
+    def open(self, session_id):
+        made = []
+        for (session, step, key), effect in self.calls.items():
+            if session == session_id and effect["state"] in ("pending", "executing"):
+                made.append(
+                    {
+                        "effect_id": effect["effect_id"],
+                        "step_index": step or 0,
+                        "step_key": key,
+                        "call_signature": self.signature(session, step, effect),
+                        "tool_name": effect["body"]["tool_name"],
+                        "state": effect["state"],
+                    }
+                )
+        return made
+
+    def signature(self, session_id, step, effect):
+        """With a key the service numbers the step itself; here all of them are 0."""
+        body = effect["body"]
+        return effect["signature"] or call_signature(
+            session_id, step or 0, body["tool_name"], body["args"]
+        )
+
     def stored(self, session_id):
         made = []
         for (session, step, key), effect in self.calls.items():
@@ -180,7 +243,7 @@ class Fake:
                         "effect_id": effect["effect_id"],
                         "step_index": step or 0,
                         "step_key": key,
-                        "call_signature": effect["signature"],
+                        "call_signature": self.signature(session, step, effect),
                         "tool_name": effect["body"]["tool_name"],
                         "result": effect["result"],
                     }

@@ -132,7 +132,8 @@ async def test_the_default_http_client(server):
     client = UndoLogClient(server.url)
     async with client:
         await client.intercept("o", str(uuid.uuid4()), "t", 1, {})
-        [made] = client._http._made.values()
+        [kept] = client._http._made.values()
+        made = kept.client
         assert made.timeout == httpx.Timeout(30.0)
         assert str(made.base_url).rstrip("/") == server.url
 

@@ -69,7 +69,7 @@ def test_framework(run):
     assert run("framework.py") == [
         "the framework fell over, booked: ['12A', '12B']",
         "booked: ['12A', '12B', '12A'], the same results: True",
-        "another call under an id that is taken: STEP_CONFLICT",
+        "another call under an id that is taken: RESUME_MISMATCH",
     ]
 
 

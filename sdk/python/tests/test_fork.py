@@ -125,7 +125,7 @@ async def test_so_do_event_loops(server, connections):
 
     assert await many("before") == []
     loop = asyncio.get_running_loop()
-    inherited = client._http._made[loop]
+    inherited = client._http._made[loop].client
 
     def child():
         assert loop not in client._http._made
@@ -140,7 +140,7 @@ async def test_so_do_event_loops(server, connections):
     with forked(child) as said:
         assert await many("parent") == []
     assert said == [[[]]]
-    assert client._http._made[loop] is inherited
+    assert client._http._made[loop].client is inherited
     assert await many("after") == []
     assert connections["before"] >= connections["parent"] >= connections["after"]
     assert not connections["child"] & connections["before"]

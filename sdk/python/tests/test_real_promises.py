@@ -139,7 +139,8 @@ async def test_one_step_for_as_long_as_its_approval_is_open(undolog_client, undo
         ran.append(db)
         return "dropped " + db
 
-    async with UndoLogSession(undolog_org, client=undolog_client) as session:
+    leaving = UndoLogSession(undolog_org, client=undolog_client, leave_waiting=True)
+    async with leaving as session:
         asked = []
         for _ in range(3):
             with pytest.raises(AwaitingApprovalError) as caught:
@@ -211,6 +212,9 @@ async def test_nothing_runs_while_the_proxy_is_away(proxy, undolog_client, undol
     # The same call again, as its error says.
     assert await closed(2, _session=session) == 2
     assert ran == [1, 3, 2]
+    # What ran meanwhile is recorded when the proxy is back, with its result.
+    assert await asyncio.to_thread(client._reporter.flush, session.session_id, 60)
     effects = await client.list_effects(session.session_id, org_id=undolog_org)
-    assert [(e["step_index"], e["args"]) for e in effects] == [(1, {"n": 1}), (2, {"n": 2})]
+    made = {e["step_index"]: (e["args"]["n"], e["state"]) for e in effects}
+    assert made == {1: (1, "committed"), 2: (2, "committed"), 4: (3, "committed")}
     await client.aclose()

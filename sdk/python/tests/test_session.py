@@ -21,6 +21,18 @@ from undolog_sdk import (
 UNDO = CompensationDescriptor.new("undo")
 
 
+@undolog_tool(tier=ToolTier.COMPENSABLE, compensation=UNDO)
+async def act(): ...
+
+
+@undolog_tool(tier=ToolTier.COMPENSABLE, compensation=UNDO)
+def act_now(): ...
+
+
+@undolog_tool(tier=ToolTier.SAFE)
+async def look(): ...
+
+
 def verbs(fake):
     return [r["path"].rpartition("/")[2] for r in fake.requests if "/sessions" in r["path"]]
 
@@ -28,6 +40,9 @@ def verbs(fake):
 async def test_begin_and_complete(fake, client):
     async with UndoLogSession("acme", client=client, agent_name="bot", metadata={"a": 1}) as s:
         assert current_session() is s
+        await look()
+        assert fake.requests == []
+        await act()
     assert current_session() is None
     assert verbs(fake) == ["sessions", "complete"]
     begun = fake.bodies("/sessions")[0]
@@ -43,7 +58,9 @@ def test_without_an_event_loop(fake, server):
     client = UndoLogClient(server.url)
     with UndoLogSession("acme", client=client) as s:
         assert current_session() is s
+        act_now()
     with pytest.raises(ValueError), UndoLogSession("acme", client=client):
+        act_now()
         raise ValueError("boom")
     assert verbs(fake) == ["sessions", "complete", "sessions", "fail"]
     assert fake.bodies("/fail")[-1] == {"reason": "ValueError: boom", "rollback": True}
@@ -54,14 +71,16 @@ def test_without_an_event_loop(fake, server):
 def test_an_exception_rolls_back(fake, server, error):
     client = UndoLogClient(server.url)
     with pytest.raises(type(error)), UndoLogSession("acme", client=client):
+        act_now()
         raise error
-    assert verbs(fake) == ["sessions", "fail"]
+    fake.wait_for(lambda: verbs(fake) == ["sessions", "fail"])
     client.close()
 
 
 async def test_leave(fake, client):
     with pytest.raises(ValueError):
         async with UndoLogSession("acme", client=client, on_exception="leave"):
+            await act()
             raise ValueError
     assert verbs(fake) == ["sessions"]
 
@@ -76,6 +95,7 @@ def _unavailable():
 async def test_what_never_fails_a_session(fake, client, error):
     with pytest.raises(type(error)):
         async with UndoLogSession("acme", client=client):
+            await act()
             raise error
     assert verbs(fake) == ["sessions"]
 
@@ -86,20 +106,27 @@ async def test_a_session_with_an_open_approval_stays_open(fake, client):
     @undolog_tool(tier=ToolTier.IRREVERSIBLE)
     async def drop(): ...
 
-    async with UndoLogSession("acme", client=client):
+    with pytest.raises(AwaitingApprovalError) as caught:
+        async with UndoLogSession("acme", client=client):
+            with pytest.raises(AwaitingApprovalError):
+                await drop()
+    assert caught.value.tool_name == "drop"
+    async with UndoLogSession("acme", client=client, leave_waiting=True):
         with pytest.raises(AwaitingApprovalError):
             await drop()
-    assert verbs(fake) == ["sessions"]
+    assert verbs(fake) == ["sessions", "sessions"]
 
 
 async def test_the_blocks_exception_matters_most(fake, client, caplog, quick):
     fake.fail_next("/fail", (409, "SESSION_COMPENSATING"))
     with pytest.raises(ValueError):
         async with UndoLogSession("acme", client=client):
+            await act()
             raise ValueError
-    fake.fail_next("/fail", *[(500, "INTERNAL")])
+    fake.fail_next("/fail", *[(500, "INTERNAL")] * 4)
     with caplog.at_level(logging.ERROR, "undolog_sdk"), pytest.raises(KeyError):
         async with UndoLogSession("acme", client=client):
+            await act()
             raise KeyError
     assert "could not be rolled back" in caplog.text
 
@@ -108,7 +135,7 @@ async def test_a_session_that_is_over_cannot_complete(fake, client):
     fake.fail_next("/complete", (409, "SESSION_COMPENSATED"))
     with pytest.raises(SessionOverError):
         async with UndoLogSession("acme", client=client):
-            pass
+            await act()
 
 
 async def test_reports_come_before_the_end(fake, client, quick):
@@ -200,7 +227,7 @@ async def test_resume_replays_without_calls(fake, client):
         await look()
         await send(2)
     asked = len(fake.bodies("/mcp"))
-    async with UndoLogSession(session_id=s.session_id, resume=True, client=client) as again:
+    async with UndoLogSession("", s.session_id, resume=True, client=client) as again:
         assert again._step_index == 0
         assert [await send(1), await look(), await send(2)] == [1, None, 2]
         assert len(fake.bodies("/mcp")) == asked
@@ -230,6 +257,7 @@ async def test_bind(client):
 async def test_heartbeats_of_an_open_session(fake, server):
     async with UndoLogClient(server.url, heartbeat_seconds=0.02) as client:
         async with UndoLogSession("acme", client=client):
+            await act()
             await asyncio.to_thread(fake.wait_for, lambda: fake.of("/heartbeat"))
         await asyncio.sleep(0)
 

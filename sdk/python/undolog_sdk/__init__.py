@@ -14,10 +14,14 @@ async with UndoLogSession(org_id="acme"):
 ```
 """
 
+from ._installed import warn_of_another
+from ._outcome import not_a_failure
 from ._pulse import stop_requested
 from .client import InterceptResponse, UndoLogClient
 from .decorators import AwaitingApprovalError, StoppedError, undolog_tool
 from .errors import (
+    ArgumentsChangedError,
+    BadResponseError,
     ConflictError,
     DeniedError,
     ExpiredError,
@@ -30,7 +34,9 @@ from .errors import (
     OpenEffectsError,
     OutcomeUnknownError,
     RateLimitedError,
+    ResultDecodingError,
     ResultEncodingError,
+    ResumeMismatchError,
     RollbackIncompleteError,
     SessionAwaitingApprovalError,
     SessionOverError,
@@ -45,8 +51,12 @@ from .tier import CompensationDescriptor, ToolTier
 
 __version__ = "0.1.0"
 
+warn_of_another()
+
 __all__ = [
+    "ArgumentsChangedError",
     "AwaitingApprovalError",
+    "BadResponseError",
     "CompensationDescriptor",
     "ConflictError",
     "DeniedError",
@@ -61,7 +71,9 @@ __all__ = [
     "OpenEffectsError",
     "OutcomeUnknownError",
     "RateLimitedError",
+    "ResultDecodingError",
     "ResultEncodingError",
+    "ResumeMismatchError",
     "RollbackIncompleteError",
     "RollbackResult",
     "Savepoint",
@@ -78,6 +90,7 @@ __all__ = [
     "call_signature",
     "canonical_json",
     "current_session",
+    "not_a_failure",
     "stop_requested",
     "undolog_tool",
 ]

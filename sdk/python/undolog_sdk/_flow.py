@@ -1,18 +1,22 @@
 """One description of each exchange, run by an event loop or by a plain thread.
 
-A flow is a generator that yields what it needs done (`Send`, `Pause`, `Invoke`, `Blocking`) and is
-resumed with the outcome. So every rule about retries and reports is written once.
+A flow is a generator that yields what it needs done (`Send`, `Pause`, `Ask`, `Invoke`, `Blocking`)
+and is resumed with the outcome. So every rule about retries and reports is written once.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextvars
+import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Coroutine, Generator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import httpx
+
+from ._ours import InterceptOptions, ReportOptions, beside
 
 if TYPE_CHECKING:
     from ._pulse import Grant
@@ -51,6 +55,17 @@ class Invoke:
 
 
 @dataclass
+class Ask:
+    """A call of a documented method of the client, which may be a subclass's or a mock's."""
+
+    method: Callable[..., Any]
+    arguments: dict[str, Any]
+    options: InterceptOptions | ReportOptions
+    is_own: bool
+    """The method is `UndoLogClient`'s, which never suspends where it has to block."""
+
+
+@dataclass
 class Blocking:
     """Something that blocks, and must not block an event loop."""
 
@@ -83,6 +98,9 @@ async def drive_async(flow: Flow[T], wire: Wire) -> T:
                 value = await wire.send_async(need)
             elif type(need) is Invoke:
                 value = await _invoke(need)
+            elif type(need) is Ask:
+                with beside(need.options, blocking=False):
+                    value = await need.method(**need.arguments)
             elif type(need) is Pause:
                 await asyncio.sleep(need.seconds)
             else:
@@ -105,6 +123,48 @@ def _invoke_sync(need: Invoke) -> Any:
         return need.fn(*need.args, **need.kwargs)
 
 
+def _ask_sync(need: Ask) -> Any:
+    with beside(need.options, blocking=True):
+        call = need.method(**need.arguments)
+        return _finished(call) if need.is_own else run_blocking(call)
+
+
+def _finished(call: Coroutine[Any, Any, T]) -> T:
+    """The outcome of a coroutine that never suspends."""
+    try:
+        call.send(None)
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
+    call.close()
+    raise RuntimeError("a blocking call has suspended")
+
+
+def run_blocking(call: Coroutine[Any, Any, T]) -> T:
+    """Runs somebody's coroutine to its end on an event loop of its own, and blocks."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(call)
+    # This thread's loop runs already, so another thread has to.
+    outcome: list[T] = []
+    fault: list[BaseException] = []
+    context = contextvars.copy_context()
+
+    def run() -> None:
+        try:
+            outcome.append(context.run(asyncio.run, call))
+        except BaseException as error:
+            fault.append(error)
+
+    thread = threading.Thread(target=run, name="undolog-blocking-call")
+    thread.start()
+    thread.join()
+    if fault:
+        raise fault[0]
+    return outcome[0]
+
+
 def drive_sync(flow: Flow[T], wire: Wire) -> T:
     """Runs a flow on this thread."""
     value: Any = None
@@ -121,6 +181,8 @@ def drive_sync(flow: Flow[T], wire: Wire) -> T:
                 value = wire.send_sync(need)
             elif type(need) is Invoke:
                 value = _invoke_sync(need)
+            elif type(need) is Ask:
+                value = _ask_sync(need)
             elif type(need) is Pause:
                 time.sleep(need.seconds)
             else:

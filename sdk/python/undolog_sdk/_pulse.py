@@ -6,7 +6,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -16,6 +16,11 @@ from .errors import UndoLogError
 
 logger = logging.getLogger("undolog_sdk")
 
+
+# Of a call that runs under heartbeats, as the service has it.
+GRANT_LEASE_SECONDS = 60.0
+# The part of a lease after whose silence its end is near.
+ENDING = 0.6
 
 _grant: ContextVar[Grant | None] = ContextVar("undolog_grant", default=None)
 
@@ -92,23 +97,34 @@ class Grant:
 
 
 class _Beat:
-    __slots__ = ("due", "grants", "idle_interval", "is_open", "on_stop", "org_id")
+    __slots__ = (
+        "due", "grants", "idle_interval", "is_open", "is_out", "lease", "missed", "on_stop",
+        "org_id", "taken",
+    )  # fmt: skip
 
     def __init__(self, org_id: str, due: float) -> None:
         self.org_id = org_id
         self.grants: dict[str, Grant] = {}
         self.is_open = False
         self.idle_interval = 0.0
+        self.lease = GRANT_LEASE_SECONDS
         self.due = due
+        self.is_out = False
+        self.missed = 0
+        self.taken = time.monotonic()
         self.on_stop: Callable[[str], None] | None = None
 
 
 class Pulse:
-    """Renews the leases of open sessions and running calls."""
+    """Renews the leases of open sessions and running calls.
+
+    One thread with an event loop of its own sends all beats, at the same time: neither a tool that
+    blocks nor a beat without an answer holds up another session's.
+    """
 
     def __init__(
         self,
-        send: Callable[[str, str, list[dict[str, Any]]], dict[str, Any]],
+        send: Callable[[str, str, list[dict[str, Any]]], Awaitable[dict[str, Any]]],
         interval: float,
     ) -> None:
         self._send = send
@@ -141,6 +157,8 @@ class Pulse:
             beat.on_stop = on_stop
             # Several beats fit into one lease, so a lost one does no harm.
             beat.idle_interval = max(self.interval, lease_seconds / 6)
+            beat.lease = float(lease_seconds)
+            beat.taken = time.monotonic()
             beat.due = time.monotonic() + min(self.interval, beat.idle_interval)
         self._start()
 
@@ -160,6 +178,7 @@ class Pulse:
         with self._lock:
             beat = self._beat(org_id, session_id)
             if not beat.grants:
+                beat.taken = time.monotonic()
                 beat.due = min(beat.due, time.monotonic() + self.interval)
             beat.grants[grant.effect_id] = grant
         if self._thread is None:
@@ -182,6 +201,9 @@ class Pulse:
             beat = self._inherited.pop(session_id, None) or _Beat(org_id, 0.0)
             # The calls that ran at the fork are the parent's.
             beat.grants = {}
+            beat.is_out = False
+            beat.missed = 0
+            beat.taken = time.monotonic()
             beat.due = time.monotonic() + self.interval
             self._beats[session_id] = beat
         return beat
@@ -196,33 +218,63 @@ class Pulse:
         self._wake.set()
 
     def _run(self) -> None:
+        loop = asyncio.new_event_loop()
         while True:
             self._wake.wait()
+            loop.run_until_complete(self._until_idle())
+
+    async def _until_idle(self) -> None:
+        out: set[asyncio.Task[None]] = set()
+        while True:
             now = time.monotonic()
             with self._lock:
-                if not self._beats:
+                if not self._beats and not out:
                     self._wake.clear()
-                due = [
-                    (s, b.org_id, list(b.grants.values()))
-                    for s, b in self._beats.items()
-                    if b.due <= now
-                ]
-            for session_id, org_id, grants in due:
-                self._one(session_id, org_id, grants)
+                    return
+                due = [(s, b) for s, b in self._beats.items() if b.due <= now and not b.is_out]
+                # Whoever has gone longest without an answer goes first.
+                due.sort(key=lambda one: one[1].taken)
+                for _, beat in due:
+                    beat.is_out = True
+                asked = [(s, b, list(b.grants.values())) for s, b in due]
+            for session_id, beat, grants in asked:
+                task = asyncio.create_task(self._one(session_id, beat, grants))
+                out.add(task)
+                task.add_done_callback(out.discard)
             # Polling keeps the start of a call free of wake-ups.
-            time.sleep(self.interval / 4)
+            await asyncio.sleep(self.interval / 4)
 
-    def _one(self, session_id: str, org_id: str, grants: list[Grant]) -> None:
+    async def _one(self, session_id: str, beat: _Beat, grants: list[Grant]) -> None:
         refs = [{"effect_id": g.effect_id, "attempt": g.attempt} for g in grants]
         answer: dict[str, Any] = {}
+        fault: Exception | None = None
         try:
-            answer = self._send(org_id, session_id, refs)
-        except UndoLogError as error:
-            logger.info("a heartbeat of session %s was not taken: %s", session_id, error)
-        except Exception:
-            logger.exception("a heartbeat of session %s failed", session_id)
+            answer = await self._send(beat.org_id, session_id, refs)
+        except Exception as error:
+            fault = error
+        self._tell(session_id, beat, grants, fault)
         on_stop = self._plan_next(session_id)
         self._obey(answer, grants, on_stop)
+
+    def _tell(
+        self, session_id: str, beat: _Beat, grants: list[Grant], fault: Exception | None
+    ) -> None:
+        """One lost beat does no harm; more of them end in calls that are lost."""
+        if fault is None:
+            beat.missed, beat.taken = 0, time.monotonic()
+            return
+        beat.missed += 1
+        silent = time.monotonic() - beat.taken
+        lease = GRANT_LEASE_SECONDS if grants else beat.lease
+        level = logging.INFO if beat.missed == 1 else logging.WARNING
+        what = f"{beat.missed} heartbeats of session %s were not taken"
+        if silent > lease * ENDING:
+            level = logging.ERROR
+            what += ": it or its running calls will be taken for lost and rolled back"
+        unexpected = (
+            None if isinstance(fault, (UndoLogError, TimeoutError, asyncio.TimeoutError)) else fault
+        )
+        logger.log(level, what + ": %s", session_id, fault or type(fault), exc_info=unexpected)
 
     def _plan_next(self, session_id: str) -> Callable[[str], None] | None:
         with self._lock:
@@ -230,6 +282,9 @@ class Pulse:
             if beat is None:
                 return None
             wait = self.interval if beat.grants or not beat.is_open else beat.idle_interval
+            if beat.missed:
+                wait = min(wait, self.interval)
+            beat.is_out = False
             beat.due = time.monotonic() + wait
             return beat.on_stop
 

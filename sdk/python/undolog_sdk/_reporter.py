@@ -72,6 +72,10 @@ class Reporter:
         """Whether nothing of this session waits."""
         return session_id not in self._open
 
+    def count(self, session_id: str) -> int:
+        """How many reports of this session wait, with the one that is being delivered."""
+        return self._open.get(session_id, 0)
+
     def flush(self, session_id: str | None, timeout: float) -> bool:
         """Waits until nothing waits any more; `False` when the time was not enough."""
         with self._changed:

@@ -7,6 +7,7 @@ import functools
 import inspect
 import logging
 import typing
+import warnings
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -15,9 +16,10 @@ from typing import Any, Literal
 from ._flow import Flow
 from .client import UndoLogClient, _part
 from .codec import decode, encode
-from .errors import StatusError, UnavailableError
+from .errors import ResultDecodingError, StatusError, UnavailableError
 from .placeholders import check_placeholders
-from .schema import Definitions, schema_of
+from .schema import Definitions, checkable, schema_of
+from .signature import canonical_json
 from .tier import CompensationDescriptor, ToolTier
 
 logger = logging.getLogger("undolog_sdk")
@@ -65,6 +67,7 @@ class ToolSpec:
         self.options = options
         self.tier = options.tier
         self.fn, self._first, self._preset = _unwrap_partial(fn)
+        refuse_frameworks_tools(self.fn)
         refuse_generators(self.fn)
         self.is_async = _is_async(self.fn)
         self.name = options.name or str(getattr(self.fn, "__name__", type(self.fn).__name__))
@@ -80,6 +83,7 @@ class ToolSpec:
         )
         self.compensation = self._compensation()
         self._hints: dict[str, Any] | None = None
+        self._has_warned = False
         self._known: weakref.WeakKeyDictionary[UndoLogClient, set[str]]
         self._known = weakref.WeakKeyDictionary()
 
@@ -139,8 +143,25 @@ class ToolSpec:
         try:
             return decode(output, hint)
         except (TypeError, ValueError, ArithmeticError) as error:
-            logger.warning("%s: a stored result is no %s (%s)", self.name, hint, error)
-            return output
+            raise ResultDecodingError(
+                f"the stored result of {self.name} is no {hint} ({error}); the call was made by a "
+                "release that returned another type, and is not made again"
+            ) from error
+
+    def warn_of_other_types(self, value: Any, output: Any) -> None:
+        """Says once what a replay of this tool would return in place of what it returns itself."""
+        if self._has_warned or type(value) is type(output):
+            return
+        try:
+            again = decode(output, self.hints().get("return", Any))
+        except (TypeError, ValueError, ArithmeticError):
+            again = output
+        if type(again) is not type(value):
+            self._has_warned = True
+            logger.warning(
+                "%s returns a %s, but its replay returns a %s: annotate its return type",
+                self.name, type(value).__qualname__, type(again).__qualname__,
+            )  # fmt: skip
 
     def hints(self) -> dict[str, Any]:
         """The annotations, resolved on first use: they may name what is defined later."""
@@ -154,6 +175,13 @@ class ToolSpec:
                 logger.warning("%s: its annotations cannot be resolved (%s)", self.name, error)
                 self._hints = {}
         return self._hints
+
+    def still_says(self, bound: Bound, canonical: str) -> bool:
+        """Whether the arguments are still those that were recorded."""
+        try:
+            return canonical_json(self.recorded(bound)) == canonical
+        except (TypeError, ValueError, RecursionError, RuntimeError):
+            return False
 
     # ------------------------------------------------------------------ registration
 
@@ -243,7 +271,7 @@ class ToolSpec:
         }
         if defs:
             inner["$defs"] = dict(defs)
-        tool: dict[str, Any] = {"name": self.name, "inputSchema": inner}
+        tool: dict[str, Any] = {"name": self.name, "inputSchema": checkable(inner)}
         if self.doc:
             tool["description"] = self.doc
         return tool
@@ -269,9 +297,11 @@ class ToolSpec:
         if named is None:
             return None
         if not self.tier.is_compensable:
-            raise ValueError(
-                f"{self.name} is {self.tier.value}, so its compensation would never be called"
+            warnings.warn(
+                f"{self.name} is {self.tier.value}, so its compensation is never called",
+                stacklevel=5,
             )
+            return None
         if isinstance(named, CompensationDescriptor):
             check_placeholders(named.args, self.names, takes_any=self.var_keyword is not None)
             return dataclasses.replace(named, args=dict(named.args))
@@ -286,6 +316,28 @@ class ToolSpec:
         if isinstance(how, str):
             return arguments.arguments.get(how)
         return how(*arguments.args, **arguments.kwargs)
+
+
+# What frameworks make of a function: (top module, class name).
+_FRAMEWORK_TOOLS = frozenset(
+    {
+        ("langchain_core", "BaseTool"),
+        ("agents", "FunctionTool"),
+        ("pydantic_ai", "Tool"),
+        ("llama_index", "BaseTool"),
+        ("crewai", "BaseTool"),
+    }
+)
+
+
+def refuse_frameworks_tools(fn: Any) -> None:
+    """A framework's own object hides the function whose calls are to be recorded."""
+    names = {(kind.__module__.partition(".")[0], kind.__name__) for kind in type(fn).__mro__}
+    if names & _FRAMEWORK_TOOLS or not callable(fn):
+        raise TypeError(
+            f"@undolog_tool decorates a function, and this is a {type(fn).__name__}: put it below "
+            "the framework's own decorator, directly above the function"
+        )
 
 
 def refuse_generators(fn: Callable[..., Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import uuid
@@ -14,18 +15,32 @@ import httpx
 
 from ._flow import Flow, drive_async, drive_sync
 from ._fork import watch
-from ._pulse import Pulse
+from ._http import HttpWire, is_loopback
+from ._ours import (
+    InterceptOptions,
+    ReportOptions,
+    intercept_options,
+    is_blocking,
+    report_options,
+)
+from ._pulse import GRANT_LEASE_SECONDS, Pulse
 from ._reporter import Reporter
+from ._secret import Secret
 from ._text import plain
-from ._wire import HttpWire, exchange
+from ._wire import exchange
+from .errors import UnknownAnswerError
 from .tier import CompensationDescriptor
 
 __all__ = ["BlockingCalls", "InterceptResponse", "UndoLogClient", "default_client"]
+
+logger = logging.getLogger("undolog_sdk")
 
 T = TypeVar("T")
 
 DEFAULT_URL = "http://localhost:8080"
 HEARTBEAT_SECONDS = 15.0
+# Three beats fit into a grant's lease, so a lost one does no harm.
+HEARTBEAT_SECONDS_MAX = GRANT_LEASE_SECONDS / 3
 BEAT_TIMEOUT_SECONDS = 10.0
 REMEMBERED_MAX = 10_000
 
@@ -57,23 +72,18 @@ class InterceptResponse:
 
     @property
     def output(self) -> Any:
-        """What the tool returned, out of `cached_result`."""
-        return None if self.cached_result is None else self.cached_result.get("output")
+        """What the tool returned, out of `cached_result`.
+
+        A stored value that is no `{success, output, error, duration_ms}` is the result itself.
+        """
+        return output_of(self.cached_result)
 
 
-@dataclass
-class InterceptOptions:
-    """What an intercepted call may say beside the documented arguments."""
-
-    tool_version: str | None = None
-    step_key: str | None = None
-    signature: str | None = None
-    grant_token: str | None = None
-    wait_ms: int | None = None
-    heartbeats: bool | None = None
-    accepts_approved_args: bool | None = None
-    agent_context: Any = None
-    compensation: CompensationDescriptor | None = None
+def output_of(result: Any) -> Any:
+    """What a tool returned, out of a stored result."""
+    if isinstance(result, dict) and "success" in result and "output" in result:
+        return result["output"]
+    return result
 
 
 class UndoLogClient:
@@ -81,6 +91,9 @@ class UndoLogClient:
 
     Refusals raise typed errors of `undolog_sdk.errors`; each of them is an
     `httpx.HTTPStatusError`, or an `httpx.RequestError` when no answer came.
+
+    Decorated tools call `intercept`, `commit` and `fail` of a subclass, with the documented
+    arguments.
     """
 
     def __init__(
@@ -93,9 +106,21 @@ class UndoLogClient:
         heartbeat_seconds: float = HEARTBEAT_SECONDS,
     ) -> None:
         url = proxy_url or os.environ.get("UNDOLOG_PROXY_URL") or DEFAULT_URL
+        if not 0 < heartbeat_seconds <= HEARTBEAT_SECONDS_MAX:
+            raise ValueError(
+                f"heartbeat_seconds must be above 0 and at most {HEARTBEAT_SECONDS_MAX:g}: a call "
+                f"that is not renewed for {GRANT_LEASE_SECONDS:g} seconds is lost"
+            )
         self.proxy_url = url.rstrip("/")
-        self._api_key = api_key or os.environ.get("UNDOLOG_API_KEY") or None
-        self._http = HttpWire(self.proxy_url, http_client, sync_http_client)
+        key = api_key or os.environ.get("UNDOLOG_API_KEY") or None
+        if key and self.proxy_url.startswith("http://") and not is_loopback(self.proxy_url):
+            logger.warning(
+                "the API key is sent in clear text to %s: anybody on the way can read it; use "
+                "https://",
+                self.proxy_url,
+            )
+        secret = Secret(key) if key else None
+        self._http = HttpWire(self.proxy_url, http_client, sync_http_client, secret)
         self._wire: Any = self._http
         self._reporter = Reporter(self._wire)
         self._pulse = Pulse(self._beat, heartbeat_seconds)
@@ -125,10 +150,17 @@ class UndoLogClient:
         """Asks whether a tool may run now.
 
         With a `step_key` the step is numbered by the service, and `step_index` is not sent.
+
+        Raises `httpx.HTTPStatusError` or `httpx.RequestError`, as types of `undolog_sdk.errors`.
+        An answer that is none of a proxy's is one too (`BadResponseError`). `effect_id` is empty
+        for a tool that the registry calls safe: nothing is recorded.
         """
-        options = InterceptOptions(
-            tool_version, step_key, signature, grant_token, wait_ms, heartbeats,
-            accepts_approved_args, agent_context, compensation,
+        options = _with(
+            intercept_options(),
+            InterceptOptions(
+                tool_version, step_key, signature, grant_token, wait_ms, heartbeats,
+                accepts_approved_args, agent_context, compensation,
+            ),
         )  # fmt: skip
         return await self._async(
             self._intercept(org_id, session_id, tool_name, step_index, args, options)
@@ -141,13 +173,16 @@ class UndoLogClient:
         effect_id: str,
         result: dict[str, Any],
         *,
-        attempt: int = 0,
+        attempt: int | None = None,
     ) -> None:
         """Reports that a tool ran, and with which result.
 
-        Does nothing when the proxy itself ran the call, or when `effect_id` is empty.
+        Does nothing when the proxy itself ran the call, or when `effect_id` is empty. Otherwise it
+        is a request: a tool that its caller runs is done only once its result is on record.
         """
-        await self._async(self._commit(org_id, session_id, effect_id, result, attempt))
+        told = report_options()
+        given = told.attempt if attempt is None else attempt
+        await self._async(self._commit(org_id, session_id, effect_id, result, given))
 
     async def fail(
         self,
@@ -156,14 +191,26 @@ class UndoLogClient:
         effect_id: str,
         error: str,
         *,
-        effect: str = "maybe_applied",
-        attempt: int = 0,
+        effect: str | None = None,
+        attempt: int | None = None,
+        on_tool_failure: str | None = None,
     ) -> None:
-        """Reports that a tool failed. `effect`: `maybe_applied`, `not_applied` or `unknown`.
+        """Reports that a tool failed.
 
-        Does nothing when the proxy itself ran the call, or when `effect_id` is empty.
+        `effect` is what is known of the world: `maybe_applied` (the default), `not_applied` or
+        `unknown`. `on_tool_failure` (`rollback` or `continue`) says what the failure does to the
+        session, else its own policy does.
+
+        Does nothing when the proxy itself ran the call, or when `effect_id` is empty. Otherwise it
+        is a request.
         """
-        await self._async(self._fail(org_id, session_id, effect_id, error, effect, attempt))
+        told = report_options()
+        given = ReportOptions(
+            told.attempt if attempt is None else attempt,
+            told.effect if effect is None else effect,
+            told.on_tool_failure if on_tool_failure is None else on_tool_failure,
+        )
+        await self._async(self._fail(org_id, session_id, effect_id, error, given))
 
     async def approve(
         self,
@@ -236,6 +283,8 @@ class UndoLogClient:
     # ------------------------------------------------------------------ flows
 
     async def _async(self, flow: Flow[T]) -> T:
+        if is_blocking():
+            return drive_sync(flow, self._wire)
         return await drive_async(flow, self._wire)
 
     def _sync(self, flow: Flow[T]) -> T:
@@ -247,8 +296,6 @@ class UndoLogClient:
             headers["X-UndoLog-Org-Id"] = org_id
         if session_id:
             headers["X-UndoLog-Session-Id"] = session_id
-        if self._api_key:
-            headers["X-Api-Key"] = self._api_key
         return headers
 
     def _intercept(
@@ -308,7 +355,8 @@ class UndoLogClient:
                 answer.get("approval_id"),
                 retry_after=answer.get("retry_after"),
             )
-        raise ValueError(f"the proxy answered with the unknown status {status!r}")
+        text = f"the proxy answered with the unknown status {status!r}: this SDK may be too old"
+        raise UnknownAnswerError(text)
 
     def _is_reported(self, effect_id: str) -> bool:
         return not effect_id or effect_id in self._by_proxy
@@ -327,19 +375,21 @@ class UndoLogClient:
         yield from exchange("PUT", path, body, headers, again=attempt > 0)
 
     def _fail(
-        self, org_id: str, session_id: str, effect_id: str, error: str, effect: str, attempt: int
+        self, org_id: str, session_id: str, effect_id: str, error: str, told: ReportOptions
     ) -> Flow[None]:
         if self._is_reported(effect_id):
             return
         body = {
             "session_id": session_id,
             "error": plain(error),
-            "effect": effect,
-            "attempt": attempt,
+            "effect": told.effect,
+            "attempt": told.attempt,
         }
+        if told.on_tool_failure is not None:
+            body["on_tool_failure"] = told.on_tool_failure
         path = f"/effects/{_part(effect_id)}/fail"
         headers = self._headers(org_id, session_id)
-        yield from exchange("PUT", path, body, headers, again=attempt > 0)
+        yield from exchange("PUT", path, body, headers, again=told.attempt > 0)
 
     def _decide(
         self,
@@ -367,7 +417,7 @@ class UndoLogClient:
         effects: list[dict[str, Any]] = []
         token = ""
         while True:
-            query = f"page_size=500&page_token={_part(token)}"
+            query = f"page_size=500&page_token={quote(token, safe='')}"
             page = yield from self._get(f"/sessions/{_part(session_id)}/effects?{query}", org_id)
             effects += page.get("effects", [])
             token = page.get("next_page_token") or ""
@@ -387,17 +437,20 @@ class UndoLogClient:
         headers = self._headers(org_id, session_id)
         return (yield from exchange("POST", "/sessions", body, headers, again=True))
 
-    def _beat(self, org_id: str, session_id: str, grants: list[dict[str, Any]]) -> dict[str, Any]:
-        # Short and only once: the next beat is near, and other sessions wait for theirs.
+    async def _beat(
+        self, org_id: str, session_id: str, grants: list[dict[str, Any]]
+    ) -> dict[str, Any]:
+        # Short and only once: the next beat is near.
         flow = exchange(
             "POST",
             f"/sessions/{_part(session_id)}/heartbeat",
             {"grants": grants},
             self._headers(org_id, session_id),
             again=False,
-            timeout=BEAT_TIMEOUT_SECONDS,
+            timeout=min(BEAT_TIMEOUT_SECONDS, max(1.0, self._pulse.interval)),
         )
-        return self._sync(flow)
+        wire = self._http.beats if self._wire is self._http else self._wire
+        return await drive_async(flow, wire)
 
 
 @dataclass(frozen=True)
@@ -441,9 +494,11 @@ class BlockingCalls:
         *,
         effect: str = "maybe_applied",
         attempt: int = 0,
+        on_tool_failure: str | None = None,
     ) -> None:
         """See `UndoLogClient.fail`."""
-        self.client._sync(self.client._fail(org_id, session_id, effect_id, error, effect, attempt))
+        told = ReportOptions(attempt, effect, on_tool_failure)
+        self.client._sync(self.client._fail(org_id, session_id, effect_id, error, told))
 
     def approve(
         self,
@@ -534,6 +589,22 @@ def default_client() -> UndoLogClient:
     return _default
 
 
+def own_flows(client: UndoLogClient) -> UndoLogClient | None:
+    """The client if it can send more than its documented methods; `None` for a user's stand-in."""
+    is_ours = issubclass(type(client), UndoLogClient) and "_wire" in vars(client)
+    return client if is_ours else None
+
+
+def _with(told: InterceptOptions, given: InterceptOptions) -> InterceptOptions:
+    """What a call says beside itself; its own arguments win."""
+    values = {n: v for n, v in vars(given).items() if v is not None}
+    return InterceptOptions(**{**vars(told), **values})
+
+
 def _part(text: str) -> str:
     """One part of a path, whatever it holds."""
-    return quote(str(text), safe="")
+    part = quote(str(text), safe="")
+    if part in ("", ".", ".."):
+        # HTTP clients take dots out of a path, so that another thing would be asked for.
+        raise ValueError(f"{text!r} is no id or name")
+    return part

@@ -5,8 +5,9 @@
 | None, bool, int, float, str | themselves (NaN and infinities are refused) |
 | list, tuple, named tuple | array |
 | set, frozenset | array, ordered by the canonical form of its items |
-| dict and other mappings | object; keys are strings, or UUID, int, Enum, date written as such |
-| Pydantic model | `model_dump(mode="json", by_alias=True)` |
+| dict and other mappings | object; keys are strings, or UUID, int, Enum, date written as such; two
+  keys of one spelling are refused |
+| Pydantic model | its fields, under the names that it is validated from; no computed fields |
 | dataclass | object of its fields |
 | datetime, date, time | ISO 8601 |
 | timedelta | seconds, as a number |
@@ -31,6 +32,7 @@ from collections.abc import Mapping, Sequence, Set
 from decimal import Decimal
 from typing import Any, Literal, Union
 
+from ._models import dump_model
 from .signature import canonical_json
 
 __all__ = ["EncodeError", "decode", "encode"]
@@ -46,7 +48,7 @@ def encode(value: Any, where: str = "value") -> Any:
     if kind is str or kind is int or kind is bool or kind is float or value is None:
         return value
     if kind is dict:
-        return {_key(k, where): encode(v, where) for k, v in value.items()}
+        return _object(value, where)
     if kind is list or kind is tuple:
         return [encode(item, where) for item in value]
     return _encode_other(value, where)
@@ -68,17 +70,28 @@ def _encode_other(value: Any, where: str) -> Any:
     if isinstance(value, (bytes, bytearray, memoryview)):
         return base64.b64encode(bytes(value)).decode("ascii")
     if not isinstance(value, type) and callable(getattr(value, "model_dump", None)):
-        return encode(value.model_dump(mode="json", by_alias=True), where)
+        return encode(dump_model(value), where)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = dataclasses.fields(value)
         return {f.name: encode(getattr(value, f.name), f"{where}.{f.name}") for f in fields}
     if isinstance(value, Mapping):
-        return {_key(k, where): encode(v, where) for k, v in value.items()}
+        return _object(value, where)
     if isinstance(value, Set):
         return sorted((encode(item, where) for item in value), key=canonical_json)
     if isinstance(value, Sequence):
         return [encode(item, where) for item in value]
     raise EncodeError(f"{where}: a {type(value).__qualname__} has no JSON form")
+
+
+def _object(value: Mapping[Any, Any], where: str) -> dict[str, Any]:
+    made: dict[str, Any] = {}
+    for key, item in value.items():
+        name = _key(key, where)
+        if name in made:
+            # One of the two would be lost: recorded would be another call than the one that runs.
+            raise EncodeError(f"{where}: two keys are written {name!r}")
+        made[name] = encode(item, where)
+    return made
 
 
 def _key(key: Any, where: str) -> str:
@@ -155,6 +168,10 @@ def _decode_dataclass(value: Any, hint: type) -> Any:
     hints = typing.get_type_hints(hint, include_extras=True)
     given = {k: decode(v, hints.get(k, Any)) for k, v in _mapping(value, hint).items()}
     fields = dataclasses.fields(hint)
+    unknown = given.keys() - {f.name for f in fields}
+    if unknown:
+        # Set as attributes, they could hide a method.
+        raise ValueError(f"{hint.__qualname__} has no field {', '.join(sorted(unknown))}")
     made = hint(**{f.name: given.pop(f.name) for f in fields if f.init and f.name in given})
     for name, left in given.items():
         object.__setattr__(made, name, left)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 
+from ._secret import without_secrets
+
 __all__ = [
+    "ArgumentsChangedError",
+    "BadResponseError",
     "ConflictError",
     "DeniedError",
     "ExpiredError",
@@ -19,7 +23,9 @@ __all__ = [
     "OpenEffectsError",
     "OutcomeUnknownError",
     "RateLimitedError",
+    "ResultDecodingError",
     "ResultEncodingError",
+    "ResumeMismatchError",
     "RollbackIncompleteError",
     "SessionAwaitingApprovalError",
     "SessionOverError",
@@ -27,6 +33,7 @@ __all__ = [
     "UnavailableError",
     "UndoLogError",
     "UndoneError",
+    "UnknownAnswerError",
 ]
 
 
@@ -38,6 +45,13 @@ class ResultEncodingError(TypeError):
     """A tool returned what cannot be stored: it has no JSON form, or is too large or too deep.
 
     The call is recorded as done, without its result, and does not run again.
+    """
+
+
+class ResultDecodingError(TypeError):
+    """A stored result is not of the type that the tool says it returns.
+
+    The call was made and is not made again. The release that made it returned another type.
     """
 
 
@@ -107,7 +121,13 @@ class ConflictError(StatusError):
 
 
 class DeniedError(StatusError):
-    """An approver rejected the call, or the approval was taken back."""
+    """An approver rejected the call, or the approval was taken back.
+
+    `note` is what the approver wrote, `decided_by` who it was.
+    """
+
+    note: str = ""
+    decided_by: str = ""
 
 
 class ExpiredError(StatusError):
@@ -140,6 +160,34 @@ class RollbackIncompleteError(UndoLogError):
         super().__init__(message)
         self.state = state
         self._tell(code="ROLLBACK_INCOMPLETE", message=message, details={"session_id": session_id})
+
+
+class ArgumentsChangedError(UndoLogError):
+    """The arguments were changed while the call was being decided, so it did not run.
+
+    What runs is what was recorded, and for an irreversible call what a human approved.
+    """
+
+    def __init__(self, tool_name: str, effect_id: str) -> None:
+        message = (
+            f"the arguments of {tool_name} were changed after they were recorded, so the call did "
+            "not run; pass it values that nobody changes meanwhile"
+        )
+        super().__init__(message)
+        self._tell(code="ARGUMENTS_CHANGED", message=message, details={"effect_id": effect_id})
+
+
+class ResumeMismatchError(UndoLogError):
+    """A resumed run does not make the calls that the earlier run made.
+
+    The call did not run. The session stays open, so that it can be resumed correctly.
+    """
+
+    leaves_session_open = True
+
+    def __init__(self, message: str, session_id: str) -> None:
+        super().__init__(message)
+        self._tell(code="RESUME_MISMATCH", message=message, details={"session_id": session_id})
 
 
 class OpenEffectsError(StatusError):
@@ -180,6 +228,10 @@ class UnavailableError(UndoLogError):
 
 class UnavailableStatusError(UnavailableError, StatusError):
     """The proxy answers that it cannot serve now."""
+
+
+class BadResponseError(UnavailableStatusError):
+    """The answer is none of an UndoLog proxy's: something in between answered instead."""
 
 
 class UnreachableError(UnavailableError, httpx.RequestError):
@@ -235,9 +287,6 @@ _BY_STATUS: dict[int, type[StatusError]] = {
     413: LimitError,
     422: InvalidCallError,
     429: RateLimitedError,
-    502: UnavailableStatusError,
-    503: UnavailableStatusError,
-    504: UnavailableStatusError,
 }
 
 
@@ -247,8 +296,11 @@ def from_response(response: httpx.Response) -> StatusError:
     code = _text(body.get("code"))
     message = _text(body.get("message")) or response.reason_phrase or "refused"
     kind = _BY_CODE.get(code) or _BY_STATUS.get(response.status_code, StatusError)
+    if response.status_code >= 500 and kind is StatusError:
+        # Of a proxy's own fault or of a balancer before it: the request itself was not refused.
+        kind = UnavailableStatusError
     shown = f"{code}: {message}" if code else f"HTTP {response.status_code}: {message}"
-    error = kind(shown, request=response.request, response=response)
+    error = _status_error(kind, shown, response)
     details = body.get("details")
     error._tell(
         code=code,
@@ -260,11 +312,51 @@ def from_response(response: httpx.Response) -> StatusError:
     return error
 
 
-def from_request_error(error: httpx.RequestError) -> UnreachableError:
+def bad_response(response: httpx.Response, why: str) -> BadResponseError:
+    """The error of a success whose body a proxy would not have sent."""
+    text = f"HTTP {response.status_code} from {_where(response)} is no answer of UndoLog: {why}"
+    error = _status_error(BadResponseError, text, response)
+    error._tell(code="BAD_RESPONSE", message=text)
+    return error
+
+
+class UnknownAnswerError(UndoLogError, httpx.RequestError):
+    """The proxy speaks a later version of the wire."""
+
+    def __init__(self, message: str) -> None:
+        httpx.RequestError.__init__(self, message)
+        self._tell(code="UNKNOWN_ANSWER", message=message)
+
+
+def from_request_error(error: httpx.RequestError, base_url: str = "") -> UnreachableError:
     """The typed error of a request that got no answer."""
-    request = getattr(error, "_request", None)
-    text = f"the UndoLog proxy does not answer ({type(error).__name__}: {error})"
-    return UnreachableError(text, request=request)
+    request: httpx.Request | None = getattr(error, "_request", None)
+    if request is not None:
+        # Both exceptions may end in a report that others read.
+        request = without_secrets(request)
+        error.request = request
+    at = base_url or (_origin(request) if request is not None else "")
+    text = f"the UndoLog proxy {at} does not answer ({type(error).__name__}: {error})"
+    if isinstance(error, httpx.ProxyError):
+        text += "; the request went through the HTTP proxy of HTTP_PROXY, HTTPS_PROXY or ALL_PROXY"
+    return UnreachableError(" ".join(text.split()), request=request)
+
+
+def _origin(request: httpx.Request) -> str:
+    return str(request.url.copy_with(path="/", query=None)).rstrip("/")
+
+
+def _where(response: httpx.Response) -> str:
+    return f"{response.request.method} {response.request.url}"
+
+
+Kind = TypeVar("Kind", bound=StatusError)
+
+
+def _status_error(kind: type[Kind], message: str, response: httpx.Response) -> Kind:
+    request = without_secrets(response.request)
+    response.request = request
+    return kind(message, request=request, response=response)
 
 
 def _body(response: httpx.Response) -> dict[str, Any]:

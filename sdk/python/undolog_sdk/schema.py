@@ -6,6 +6,7 @@ import dataclasses
 import datetime as dt
 import enum
 import pathlib
+import re
 import types
 import typing
 import uuid
@@ -15,7 +16,7 @@ from typing import Any, Literal, Union
 
 from .codec import encode
 
-__all__ = ["schema_of"]
+__all__ = ["checkable", "schema_of"]
 
 _SIMPLE: dict[Any, dict[str, Any]] = {
     str: {"type": "string"},
@@ -66,9 +67,7 @@ def _class(hint: type, defs: Definitions, seen: tuple[type, ...]) -> dict[str, A
         return {"type": "string"}
     model_schema = getattr(hint, "model_json_schema", None)
     if callable(model_schema):
-        made: dict[str, Any] = model_schema(ref_template="#/$defs/{model}", by_alias=True)
-        defs.update(made.pop("$defs", {}))
-        return made
+        return _model(model_schema, defs)
     if hint in seen:
         # A class that holds itself: one level is checked.
         return {"type": "object"}
@@ -87,6 +86,59 @@ def _class(hint: type, defs: Definitions, seen: tuple[type, ...]) -> dict[str, A
         if issubclass(hint, base):
             return dict(_SIMPLE[base])
     return {"type": "array"} if issubclass(hint, tuple) else {}
+
+
+def _model(model_schema: Any, defs: Definitions) -> dict[str, Any]:
+    """A Pydantic model's own schema. Two models of one name do not share a definition."""
+    made: dict[str, Any] = model_schema(ref_template="#/$defs/{model}", by_alias=True)
+    own: dict[str, Any] = made.pop("$defs", {})
+    number = 1
+    while any(defs.get(name, schema) != schema for name, schema in own.items()):
+        number += 1
+        made = model_schema(ref_template=f"#/$defs/{{model}}_{number}", by_alias=True)
+        own = {f"{name}_{number}": schema for name, schema in made.pop("$defs", {}).items()}
+    defs.update(own)
+    return made
+
+
+# Not schemas, but values: nothing in them is a keyword.
+_DATA = frozenset({"const", "default", "enum", "examples", "example"})
+# Schemas by names of the caller's own, which are no keywords either.
+_BY_NAME = frozenset(
+    {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"}
+)
+
+
+def checkable(schema: Any) -> Any:
+    """A schema without the patterns that the registry does not take.
+
+    Its regular expressions run in linear time, so there are no look-arounds and no references to
+    groups. Python's own validation has them still.
+    """
+    if isinstance(schema, list):
+        return [checkable(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    made: dict[str, Any] = {}
+    for key, value in schema.items():
+        if key == "pattern" and isinstance(value, str) and _needs_backtracking(value):
+            continue
+        if key in _BY_NAME and isinstance(value, dict):
+            made[key] = {
+                name: checkable(inner)
+                for name, inner in value.items()
+                if key != "patternProperties" or not _needs_backtracking(name)
+            }
+        else:
+            made[key] = value if key in _DATA else checkable(value)
+    return made
+
+
+_BACKTRACKING = re.compile(r"(?<!\\)(?:\\\\)*\\[1-9]|\(\?(?:[=!>]|<[=!]|P=|\()|\\k<")
+
+
+def _needs_backtracking(pattern: str) -> bool:
+    return _BACKTRACKING.search(pattern) is not None
 
 
 def _generic(hint: Any, origin: Any, defs: Definitions, seen: tuple[type, ...]) -> dict[str, Any]:

@@ -15,17 +15,19 @@ from contextvars import ContextVar
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Literal, TypeVar
 
-from ._flow import Blocking, Flow, Pause, drive_async, drive_sync
+from ._flow import Flow, Pause, drive_async, drive_sync
 from ._fork import watch
-from ._replay import Stored, StoredResults, read_stored
+from ._lifecycle import Lifecycle, OpenCall
+from ._outcome import NOT_APPLIED, effect_of, is_steering
+from ._replay import History, Stored, StoredResults, Wanted
+from ._savepoint import SETTLE_SECONDS, Savepoint, current_savepoint
 from ._text import error_text
-from .client import UndoLogClient, default_client
+from ._waiting import AwaitingApprovalError
+from .client import UndoLogClient, default_client, own_flows
 from .errors import (
-    NotFoundError,
+    ResumeMismatchError,
     RollbackIncompleteError,
     SessionOverError,
-    UnavailableError,
-    UndoLogError,
 )
 
 __all__ = ["RollbackResult", "Savepoint", "UndoLogSession", "current_session"]
@@ -33,14 +35,19 @@ __all__ = ["RollbackResult", "Savepoint", "UndoLogSession", "current_session"]
 logger = logging.getLogger("undolog_sdk")
 
 LEASE_SECONDS = 300
-FLUSH_SECONDS = 30.0
-SETTLE_SECONDS = 120.0
-LIVE = ("active", "awaiting_approval")
+MISMATCH_PAUSES = (0.0, 0.01, 0.05)
+
+_CHOICES: dict[str, tuple[str | None, ...]] = {
+    "history": ("rerun", "kept"),
+    "on_exception": ("rollback", "leave"),
+    "on_tool_failure": (None, "rollback", "continue"),
+    "on_rejection": (None, "halt", "rollback", "continue"),
+    "on_unknown": (None, "rollback", "hold"),
+}
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _current: ContextVar[UndoLogSession | None] = ContextVar("undolog_session", default=None)
-_savepoint: ContextVar[Savepoint | None] = ContextVar("undolog_savepoint", default=None)
 
 
 def current_session() -> UndoLogSession | None:
@@ -65,59 +72,84 @@ class RollbackResult:
     truncated: bool
 
 
-@dataclass
-class OpenCall:
-    """A logical call: it keeps its step and its token until it has an outcome."""
-
-    step_index: int
-    grant_token: str
-    awaits: bool = False
-    is_placed: bool = False
-
-
 @dataclass(eq=False)
-class UndoLogSession:
+class UndoLogSession(Lifecycle):
     """One run of an agent.
 
-    As a context manager, `async with` or `with`, it is begun on entry, completed after a clean
-    exit, and failed and rolled back when an exception leaves the block. A call that waits for an
-    approval, and any error that is `retryable`, leaves the session as it is.
+    As a context manager, `async with` or `with`, it is begun before its first call that is not
+    safe, completed after a clean exit, and failed and rolled back when an exception leaves the
+    block. So entering sends nothing, except to resume; leaving sends requests that can fail, and
+    waits for reports that are on their way. A session of safe tools only needs no proxy.
+
+    An exception that is no failure leaves the session as it is: a call that waits for an approval,
+    a retryable error, what steers a framework's run (`not_a_failure`), or one raised from such.
+
+    A tool that raises fails the session, which is rolled back, also when the exception is caught.
+    An agent that hears of it and goes on needs `on_tool_failure="continue"`.
 
     Without a block it only numbers steps: the service then knows the session by its first call.
     """
 
-    org_id: str = ""
+    org_id: str
+    """The organisation; empty: the API key's."""
     session_id: str = field(default_factory=lambda: str(uuid.uuid4()))
     _step_index: int = field(default=0, repr=False)
     _: KW_ONLY
     client: UndoLogClient | None = field(default=None, repr=False)
     resume: bool = field(default=False, repr=False)
-    """Go on with a session that another process began: earlier calls give their stored results."""
+    """Go on with a session that another process began."""
+    history: History = field(default="rerun", repr=False)
+    """How the caller resumes. `rerun`: it starts over, and its earlier calls get their stored
+    results.
+    `kept`: it remembers them (a checkpointer, a saved conversation) and makes only new calls; give
+    `step_key`. A call that fits neither raises `ResumeMismatchError` before it runs."""
+    leave_waiting: bool = field(default=False, repr=False)
+    """Let a clean exit leave calls that wait for an approval, instead of raising
+    `AwaitingApprovalError`."""
     on_exception: Literal["rollback", "leave"] = field(default="rollback", repr=False)
+    """What an exception that leaves the block does."""
     on_tool_failure: Literal["rollback", "continue"] | None = field(default=None, repr=False)
-    """What a failed tool does to the session. `None`: it fails and is rolled back, except inside
-    a savepoint's block, which then rolls back to itself."""
-    on_rejection: Literal["halt", "rollback"] | None = field(default=None, repr=False)
+    """What a failed tool does to the session. `rollback`: it fails and is undone. `continue`: the
+    failure is recorded and the agent goes on. `None`: the organisation's policy (`rollback` unless
+    it was changed), except inside a savepoint's block, which then rolls back to itself."""
+    on_rejection: Literal["halt", "rollback", "continue"] | None = field(default=None, repr=False)
+    """What a rejected call does to the session: it stops (`halt`), is undone (`rollback`), or the
+    agent hears `DeniedError` and goes on (`continue`). `None`: the organisation's policy
+    (`halt`)."""
     on_unknown: Literal["rollback", "hold"] | None = field(default=None, repr=False)
+    """What happens when nobody learns whether a call took effect: `rollback` once the session's
+    lease has run out too, or `hold` for an operator."""
     agent_name: str = field(default="", repr=False)
     external_run_id: str = field(default="", repr=False)
+    """The framework's own id of the run; lists can be filtered by it."""
     project: str = field(default="", repr=False)
+    """A project's name or id: its approval policy holds."""
     metadata: dict[str, Any] | None = field(default=None, repr=False)
+    """A JSON object of the caller's own, kept with the session."""
     lease_seconds: int = field(default=LEASE_SECONDS, repr=False)
+    """How long the session may be silent before it counts as lost and is rolled back: 300 to
+    604800. The block's heartbeats renew it, and an approval suspends it."""
     agent_context: Any = field(default=None, repr=False)
     """Shown to approvers beside a call, at most 64 KiB of JSON."""
 
     def __post_init__(self) -> None:
-        if not self.org_id and not self.resume:
-            raise TypeError("UndoLogSession needs an org_id")
-        if self.on_exception not in ("rollback", "leave"):
-            raise ValueError("on_exception is 'rollback' or 'leave'")
+        for name, allowed in _CHOICES.items():
+            if getattr(self, name) not in allowed:
+                shown = " or ".join(repr(one) for one in allowed if one is not None)
+                raise ValueError(f"{name} must be {shown}")
         self._lock = threading.Lock()
         self._open: dict[tuple[str, str, str | None], list[OpenCall]] = {}
+        self._waiters: dict[int, AwaitingApprovalError] = {}
         self._stored: StoredResults | None = None
+        self._mismatch: ResumeMismatchError | None = None
         self._token_prefix = uuid.uuid4().hex
         self._tokens = itertools.count(1)
+        self._chosen: UndoLogClient | None = None
+        self._is_block = False
+        self._is_inside = False
         self._begun = False
+        self._is_beginning = False
+        self._failed_by: str | None = None
         self._over: str | None = None
         self._token: contextvars.Token[UndoLogSession | None] | None = None
         watch(self)
@@ -125,13 +157,14 @@ class UndoLogSession:
     def after_fork(self) -> None:
         """In a forked process nobody holds the parent's lock any more."""
         self._lock = threading.Lock()
+        self._is_beginning = False
         if self._stored is not None:
             self._stored.after_fork()
 
     # ------------------------------------------------------------------ the documented part
 
     async def __aenter__(self) -> UndoLogSession:
-        await drive_async(self._enter(), self._client()._wire)
+        await drive_async(self._enter(), self._wire())
         self._token = _current.set(self)
         return self
 
@@ -142,7 +175,7 @@ class UndoLogSession:
         exc_tb: object | None,
     ) -> None:
         self._leave_context()
-        await drive_async(self._exit(exc_val), self._client()._wire)
+        await drive_async(self._exit(exc_val), self._wire())
 
     def next_step(self) -> int:
         """Takes the next step: 1, then 2, 3, …"""
@@ -153,7 +186,7 @@ class UndoLogSession:
     # ------------------------------------------------------------------ without an event loop
 
     def __enter__(self) -> UndoLogSession:
-        drive_sync(self._enter(), self._client()._wire)
+        drive_sync(self._enter(), self._wire())
         self._token = _current.set(self)
         return self
 
@@ -164,7 +197,7 @@ class UndoLogSession:
         exc_tb: object | None,
     ) -> None:
         self._leave_context()
-        drive_sync(self._exit(exc_val), self._client()._wire)
+        drive_sync(self._exit(exc_val), self._wire())
 
     # ------------------------------------------------------------------ undoing
 
@@ -188,7 +221,7 @@ class UndoLogSession:
         `dry_run=True` only shows what would be called. `wait=True` returns when it is done.
         """
         flow = self._rollback(reason, dry_run, to_step, to_savepoint, allow_residue, wait, timeout)
-        return await drive_async(flow, self._client()._wire)
+        return await drive_async(flow, self._wire())
 
     def rollback_sync(
         self,
@@ -203,15 +236,15 @@ class UndoLogSession:
     ) -> RollbackResult:
         """`rollback` for code without an event loop."""
         flow = self._rollback(reason, dry_run, to_step, to_savepoint, allow_residue, wait, timeout)
-        return drive_sync(flow, self._client()._wire)
+        return drive_sync(flow, self._wire())
 
     async def wait_settled(self, timeout: float = SETTLE_SECONDS) -> str:
         """Waits until no rollback runs, and gives the session's state."""
-        return await drive_async(self._settled(timeout), self._client()._wire)
+        return await drive_async(self._settled(timeout), self._wire())
 
     def wait_settled_sync(self, timeout: float = SETTLE_SECONDS) -> str:
         """`wait_settled` for code without an event loop."""
-        return drive_sync(self._settled(timeout), self._client()._wire)
+        return drive_sync(self._settled(timeout), self._wire())
 
     # ------------------------------------------------------------------ threads
 
@@ -220,24 +253,24 @@ class UndoLogSession:
 
         A `ContextVar` does not reach the threads of a pool by itself.
         """
-        within = _savepoint.get()
+        within = current_savepoint.get()
 
         @functools.wraps(fn)
         def bound(*args: Any, **kwargs: Any) -> Any:
-            session, savepoint = _current.set(self), _savepoint.set(within)
+            session, savepoint = _current.set(self), current_savepoint.set(within)
             try:
                 return fn(*args, **kwargs)
             finally:
-                _savepoint.reset(savepoint)
+                current_savepoint.reset(savepoint)
                 _current.reset(session)
 
         @functools.wraps(fn)
         async def bound_async(*args: Any, **kwargs: Any) -> Any:
-            session, savepoint = _current.set(self), _savepoint.set(within)
+            session, savepoint = _current.set(self), current_savepoint.set(within)
             try:
                 return await fn(*args, **kwargs)
             finally:
-                _savepoint.reset(savepoint)
+                current_savepoint.reset(savepoint)
                 _current.reset(session)
 
         return bound_async if inspect.iscoroutinefunction(fn) else bound  # type: ignore[return-value]
@@ -245,7 +278,18 @@ class UndoLogSession:
     # ------------------------------------------------------------------ what tools use
 
     def _client(self) -> UndoLogClient:
-        return self.client or default_client()
+        return self.client or self._chosen or default_client()
+
+    def _client_for(self, given: UndoLogClient | None) -> UndoLogClient:
+        """A tool's own client, which is then the session's as well if that has none."""
+        if given is None:
+            return self._client()
+        if self.client is None and self._chosen is None and own_flows(given) is not None:
+            self._chosen = given
+        return given
+
+    def _wire(self) -> Any:
+        return getattr(self._client(), "_wire", None)
 
     def _take(self, tool: str, canonical: str, step_key: str | None) -> OpenCall:
         """The step and token of a call: an open call's own, if this is the same call again."""
@@ -256,11 +300,15 @@ class UndoLogSession:
                 call = waiting.pop(0)
                 if not waiting:
                     del self._open[key]
+                call.is_paused = False
                 return call
         step = 0 if step_key is not None else self.next_step()
+        return OpenCall(step, self._new_token())
+
+    def _new_token(self) -> str:
         # Random once, then counted: asking the system for each call costs more than all the rest.
         # A forked process has the same session and the same count, and must not look like this one.
-        return OpenCall(step, f"{self._token_prefix}-{os.getpid()}-{next(self._tokens)}")
+        return f"{self._token_prefix}-{os.getpid()}-{next(self._tokens)}"
 
     def _keep(self, tool: str, canonical: str, step_key: str | None, call: OpenCall) -> None:
         """The call has no outcome yet, so the same call again goes on with it."""
@@ -269,116 +317,100 @@ class UndoLogSession:
 
     def _result_of(
         self, tool: str, canonical: str, step_key: str | None, call: OpenCall
-    ) -> Stored | None:
+    ) -> Flow[Stored | None]:
         if self._stored is None or call.is_placed:
             return None
-        found = self._stored.find(self.session_id, tool, canonical, step_key, call.step_index)
+        wanted = Wanted(self.session_id, tool, canonical, step_key, call.step_index)
+        try:
+            found = yield from self._find(self._stored, wanted)
+        except ResumeMismatchError as mismatch:
+            # An agent's loop may turn it into a text for its model; the block's end says it again.
+            self._mismatch = mismatch
+            raise
         call.is_placed = True
         if isinstance(found, int):
             call.step_index = found
             return None
-        savepoint = _savepoint.get()
+        savepoint = current_savepoint.get()
         while savepoint is not None:
             savepoint._covers(found.position)
             savepoint = savepoint._outer
         return found
 
-    def _tool_failed(self, error: str) -> Flow[None]:
-        """The documented policy: a failed tool fails the session. A savepoint rolls back first."""
-        if not self._begun or self.on_tool_failure is not None:
-            return
-        savepoint = _savepoint.get()
-        if savepoint is not None and savepoint.session is self:
+    def _find(self, stored: StoredResults, wanted: Wanted) -> Flow[Stored | int]:
+        for pause in MISMATCH_PAUSES:
+            try:
+                return stored.find(wanted)
+            except ResumeMismatchError:
+                # Calls that are made at the same time may be what this one stands in the way of.
+                yield Pause(pause)
+        try:
+            return stored.find(wanted)
+        except ResumeMismatchError:
+            # What was undone is no part of the replay. The run makes it again, as it did then.
+            effects = yield from self._client()._effects(self.org_id, self.session_id)
+            step = stored.find_undone(wanted, effects)
+            if step is None:
+                raise
+            return step
+
+    def _passed(self, call: OpenCall) -> None:
+        if self._stored is not None:
+            self._stored.passed(call.step_index)
+
+    def _waits(self, call: OpenCall, waiting: AwaitingApprovalError | None) -> None:
+        """A call stays in its tool until it is decided, or does so no more."""
+        with self._lock:
+            if waiting is None:
+                self._waiters.pop(id(call), None)
+            else:
+                self._waiters[id(call)] = waiting
+
+    def _has_waiting(self) -> bool:
+        return bool(self._waiters)
+
+    def _paused(self, call: OpenCall, error: BaseException) -> bool:
+        """Whether a framework pauses a tool and runs it again later: that is the same call."""
+        if is_steering(error) and effect_of(error) == NOT_APPLIED:
+            call.is_paused = True
+            call.grant_token = self._new_token()
+        return call.is_paused
+
+    def _policy_of(self, error: BaseException, tool: str) -> str | None:
+        """What a tool's exception does to the session: it goes with the report of the call.
+
+        `None` leaves it to the policy that the session was begun with.
+        """
+        if is_steering(error) or not isinstance(error, Exception):
+            # A cancelled call is unknown; what becomes of the run, its block's end decides.
+            return "continue"
+        savepoint = current_savepoint.get()
+        if self.on_tool_failure is None and savepoint is not None and savepoint.session is self:
+            # The block that the savepoint guards is undone alone.
             savepoint.has_failed = True
+            return "continue"
+        if self.on_tool_failure != "continue":
+            self._failed_by = tool
+            logger.warning(
+                "%s failed, so session %s fails and what it did is undone (%s); an agent that goes "
+                "on after a failed tool needs UndoLogSession(on_tool_failure='continue')",
+                tool, self.session_id, error_text(error)[:200],
+            )  # fmt: skip
+        return None if self._begun else self.on_tool_failure
+
+    def _explain(self, over: SessionOverError) -> None:
+        """Says why the session is over, where this process knows it."""
+        if self._failed_by is None:
             return
-        yield from self._fail(error)
+        over.message += (
+            f" (its tool {self._failed_by} failed, and on_tool_failure is not 'continue')"
+        )
+        over.args = (f"{over.code}: {over.message}", *over.args[1:])
 
     def _stop(self, state: str) -> None:
         self._over = state or "over"
 
     # ------------------------------------------------------------------ flows
-
-    def _enter(self) -> Flow[None]:
-        body: dict[str, Any] = {
-            "session_id": self.session_id,
-            "lease_seconds": self.lease_seconds,
-            # The engine would undo the whole session where a savepoint wants to undo its own
-            # block, so the policy of failed tools is carried out from here.
-            "on_tool_failure": self.on_tool_failure or "continue",
-        }
-        for name in ("agent_name", "external_run_id", "project", "metadata", "on_rejection",
-                     "on_unknown"):  # fmt: skip
-            value = getattr(self, name)
-            if value:
-                body[name] = value
-        client = self._client()
-        yield from client._begin(self.org_id, self.session_id, body)
-        if self.resume:
-            self._step_index = 0
-            self._stored = yield from self._load()
-        self._begun = True
-        client._pulse.open(self.org_id, self.session_id, self.lease_seconds, self._stop)
-
-    def _load(self) -> Flow[StoredResults | None]:
-        client = self._client()
-        try:
-            answer = yield from client._get(f"/sessions/{self.session_id}/replay", self.org_id)
-        except NotFoundError:
-            # Each call then asks for its own result.
-            return None
-        return read_stored(answer)
-
-    def _exit(self, error: BaseException | None) -> Flow[None]:
-        client = self._client()
-        client._pulse.close(self.session_id)
-        if error is None:
-            yield from self._flush(required=True)
-            yield from self._complete()
-            return
-        if _leaves_open(error):
-            logger.info("session %s stays open: %s", self.session_id, error)
-            return
-        if self.on_exception == "leave":
-            return
-        try:
-            yield from self._flush(required=False)
-            yield from self._fail(_reason(error))
-        except UndoLogError as fault:
-            # The exception of the block is the one that matters.
-            logger.error("session %s could not be rolled back yet: %s", self.session_id, fault)
-
-    def _complete(self) -> Flow[None]:
-        with self._lock:
-            waits = any(call.awaits for calls in self._open.values() for call in calls)
-        if waits:
-            logger.info("session %s stays open: a call awaits its approval", self.session_id)
-            return
-        yield from self._client()._session(self.org_id, self.session_id, "complete", {})
-
-    def _fail(self, reason: str) -> Flow[None]:
-        client = self._client()
-        body = {"reason": reason, "rollback": True}
-
-        def ask() -> Flow[dict[str, Any]]:
-            return client._session(self.org_id, self.session_id, "fail", body)
-
-        try:
-            yield from ask()
-        except SessionOverError as over:
-            logger.debug("session %s is over already: %s", self.session_id, over)
-        except UnavailableError:
-            client._reporter.put(self.session_id, f"session {self.session_id} failed", ask)
-            raise
-
-    def _flush(self, *, required: bool) -> Flow[None]:
-        reporter = self._client()._reporter
-        if reporter.is_idle(self.session_id):
-            return
-        done = yield Blocking(lambda: reporter.flush(self.session_id, FLUSH_SECONDS))
-        if not done and required:
-            fault = UnavailableError("reports of this session could not be delivered yet")
-            fault._tell(code="UNREACHABLE", message=str(fault))
-            raise fault
 
     def _rollback(
         self,
@@ -390,6 +422,7 @@ class UndoLogSession:
         wait: bool,
         timeout: float,
     ) -> Flow[RollbackResult]:
+        yield from self._begin()
         yield from self._flush(required=True)
         body: dict[str, Any] = {
             "reason": reason,
@@ -450,86 +483,3 @@ class UndoLogSession:
         except ValueError:
             # Entered and left in different contexts, as some test fixtures do.
             _current.set(None)
-
-
-class Savepoint:
-    """A block that rolls back to its beginning when an exception leaves it."""
-
-    def __init__(self, session: UndoLogSession, name: str, allow_residue: bool) -> None:
-        self.session = session
-        self.name = name
-        self.allow_residue = allow_residue
-        self.position: int | None = None
-        self.has_failed = False
-        self._token: contextvars.Token[Savepoint | None] | None = None
-        self._outer: Savepoint | None = None
-
-    async def __aenter__(self) -> Savepoint:
-        await drive_async(self._enter(), self.session._client()._wire)
-        return self._entered()
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: object
-    ) -> None:
-        self._left()
-        await drive_async(self._exit(exc_val), self.session._client()._wire)
-
-    def __enter__(self) -> Savepoint:
-        drive_sync(self._enter(), self.session._client()._wire)
-        return self._entered()
-
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: object
-    ) -> None:
-        self._left()
-        drive_sync(self._exit(exc_val), self.session._client()._wire)
-
-    def _entered(self) -> Savepoint:
-        self._outer = _savepoint.get()
-        self._token = _savepoint.set(self)
-        return self
-
-    def _covers(self, position: int) -> None:
-        """A call of the block was replayed, which stands below where this run's block began."""
-        if self.position is not None and position:
-            self.position = min(self.position, position)
-
-    def _left(self) -> None:
-        if self._token is not None:
-            _savepoint.reset(self._token)
-            self._token = None
-
-    def _enter(self) -> Flow[None]:
-        session = self.session
-        yield from session._flush(required=True)
-        answer = yield from session._client()._session(
-            session.org_id, session.session_id, "savepoint", {"name": self.name}
-        )
-        self.position = int(answer["position"])
-
-    def _exit(self, error: BaseException | None) -> Flow[None]:
-        session = self.session
-        if error is None:
-            if self.has_failed:
-                # The block went on after a failed tool: what held outside of it holds now.
-                yield from session._tool_failed("a tool failed inside a savepoint's block")
-            return
-        if _leaves_open(error):
-            return
-        yield from session._rollback(
-            _reason(error), False, None, self.position, self.allow_residue, False, SETTLE_SECONDS
-        )
-        state = yield from session._settled(SETTLE_SECONDS)
-        if state not in LIVE:
-            raise RollbackIncompleteError(session.session_id, state) from error
-
-
-def _leaves_open(error: BaseException) -> bool:
-    """Whether the session goes on after this: nothing of it has failed."""
-    return bool(getattr(error, "leaves_session_open", False)) or (
-        isinstance(error, UndoLogError) and error.retryable
-    )
-
-
-def _reason(error: BaseException) -> str:
-    return error_text(error)[:2000]

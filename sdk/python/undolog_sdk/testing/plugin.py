@@ -1,4 +1,8 @@
-"""The pytest plugin: a development server for the whole run, a client and an organisation."""
+"""The pytest plugin: a development server for the whole run, a client and an organisation.
+
+A `conftest.py` asks for it with `pytest_plugins = ["undolog_sdk.testing.plugin"]`, so that no other
+test run of the environment loads it.
+"""
 
 from __future__ import annotations
 

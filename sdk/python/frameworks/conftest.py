@@ -1,0 +1,3 @@
+"""The development server."""
+
+pytest_plugins = ["undolog_sdk.testing.plugin"]
