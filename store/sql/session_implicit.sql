@@ -1,8 +1,11 @@
 -- Begins a session by its first call, unless its id is taken.
 -- Promise: an id that another organisation holds changes nothing and shows nothing.
+-- A lease counts from the clock, and not before the engines' last tick.
 -- Lock: none yet; the caller locks the row next. Index: primary key.
 INSERT INTO undolog_sessions (session_id, org_id, principal, implicit, via_proxy, project_id,
   started_at, last_rpc_at, session_month)
-SELECT $1, $2, $3, true, $4, $5, c.t, c.t, date_trunc('month', c.t AT TIME ZONE 'UTC')::date
-FROM (SELECT clock_timestamp() AS t) c
+SELECT $1, $2, $3, true, $4, $5, c.t, greatest(c.t, c.ticked_at),
+  date_trunc('month', c.t AT TIME ZONE 'UTC')::date
+FROM (SELECT clock_timestamp() AS t,
+  (SELECT last_tick_at FROM undolog_service WHERE service = 'engine') AS ticked_at) c
 ON CONFLICT (session_id) DO NOTHING

@@ -4,9 +4,10 @@
 -- start of the wait. Lock: the session row, FOR NO KEY UPDATE (rows that refer to it can still be added).
 -- The rest of the transaction runs as a step does: plans that are made once per connection (a plan
 -- for each call costs more than the call, and never pays: every statement goes by keys), no scan of a
--- table that was small when its plan was made, and the counters of the documented triggers written by
--- session_save.sql. All of it ends with the transaction.
--- Index: primary keys of undolog_sessions and undolog_orgs.
+-- table that was small when its plan was made, the counters of the documented triggers written by
+-- session_save.sql, and the step's time, which due times are measured from. All of it ends with the
+-- transaction.
+-- Index: primary keys of undolog_sessions and undolog_orgs; undolog_service has one row per service.
 WITH locked AS MATERIALIZED (
   SELECT s.*
   FROM undolog_sessions s
@@ -27,6 +28,9 @@ SELECT l.session_id, l.org_id, l.project_id, l.principal, l.state::text AS state
   o.settle_ms, o.registry_epoch, o.default_approval_timeout_seconds,
   o.auto_approve_on_timeout, o.webhook_url IS NOT NULL AS notifies,
   clock_timestamp() AS now,
+  greatest(clock_timestamp(), (SELECT last_tick_at FROM undolog_service WHERE service = 'engine'))
+    AS lease_from,
+  set_config('undolog.step_at', clock_timestamp()::text, true) AS step_at,
   set_config('plan_cache_mode', 'force_generic_plan', true) AS plans,
   set_config('enable_seqscan', 'off', true) AS scans, set_config('jit', 'off', true) AS jit,
   set_config('undolog.counters_folded', 'on', true) AS counters

@@ -66,6 +66,7 @@ pub struct SessionRow {
     pub auto_approve_on_timeout: bool,
     pub notifies: bool,
     pub now: DateTime<Utc>,
+    pub lease_from: DateTime<Utc>,
     #[sqlx(default)]
     pub t: DateTime<Utc>,
 }
@@ -142,7 +143,14 @@ impl LockedSession {
         self.row.last_executed_at.unwrap_or_else(|| self.t())
     }
 
-    /// The database's clock after the lock: what leases, due times and windows count from and are
+    /// What leases count from: the clock, but not before the engines' last tick. A lease that is
+    /// written while the clock is back for a moment, and that no tick saw, must not be over when it
+    /// is right again.
+    pub fn lease_from(&self) -> DateTime<Utc> {
+        self.row.lease_from
+    }
+
+    /// The database's clock after the lock: what due times and windows count from and are
     /// compared with.
     pub fn now(&self) -> DateTime<Utc> {
         self.row.now
@@ -213,9 +221,9 @@ impl LockedSession {
         if caller.principal != self.row.principal {
             return;
         }
-        self.row.last_rpc_at = self.now();
+        self.row.last_rpc_at = self.lease_from();
         if self.row.lease_ms.is_some() && self.state.is_live() {
-            self.row.lease_renewed_at = Some(self.now());
+            self.row.lease_renewed_at = Some(self.lease_from());
             self.row.lease_hold_until = None;
         }
     }
@@ -268,8 +276,8 @@ impl LockedSession {
     pub fn hold_for_resume(&mut self) {
         if self.row.lease_ms.is_some() {
             let window = chrono::Duration::seconds(self.row.resume_window_seconds.into());
-            self.row.lease_renewed_at = Some(self.now());
-            self.row.lease_hold_until = Some(self.now() + window);
+            self.row.lease_renewed_at = Some(self.lease_from());
+            self.row.lease_hold_until = Some(self.lease_from() + window);
         }
     }
 

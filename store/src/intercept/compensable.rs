@@ -76,9 +76,10 @@ impl Intercept {
         let execution_ms = tool.max_execution_ms.unwrap_or(limits::EXECUTION_MS_MAX as i64);
         let now = session.now();
         effect.granted_at = Some(now);
-        effect.lease_renewed_at = Some(now);
+        effect.lease_renewed_at = Some(session.lease_from());
         effect.lease_ms = Some(lease_ms.min(execution_ms));
-        effect.execution_ends_at = Some(now + Duration::milliseconds(execution_ms));
+        effect.execution_ends_at =
+            Some(session.lease_from() + Duration::milliseconds(execution_ms));
         effect.grant_token = self.token(tool.has_upstream).map(str::to_owned);
         if let Some(token) = self.reporting_token(tool.has_upstream) {
             effect.granted_to_executor(token);

@@ -57,7 +57,7 @@ fn give_back(
     };
     session.apply(event, actor, detail)?;
     if session.state().is_live() {
-        session.row.lease_renewed_at = session.row.lease_ms.map(|_| session.now());
+        session.row.lease_renewed_at = session.row.lease_ms.map(|_| session.lease_from());
     }
     Ok(())
 }

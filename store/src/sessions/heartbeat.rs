@@ -125,7 +125,7 @@ impl Heartbeat {
                 effect.lost_at = None;
             }
             if is_live || resumes {
-                extend(&mut effect, session.now(), ends_at);
+                extend(&mut effect, session.lease_from(), ends_at);
                 effects::save(tx, &effect).await?;
             }
         }

@@ -7,10 +7,12 @@ use chrono::TimeDelta;
 use undolog_core::retry::CallOutcome;
 use undolog_store::{
     service,
-    sessions::{Heartbeat, RollbackScope},
+    sessions::{Begin, Heartbeat, RollbackScope},
     sweeps::{self, Schedule},
     walk::Next,
 };
+use undolog_tests::eventually;
+use uuid::Uuid;
 
 use crate::{
     bench::Bench,
@@ -99,6 +101,43 @@ async fn a_retry_waits_for_its_backoff_and_not_for_the_clock_to_come_back() {
 }
 
 #[tokio::test]
+async fn what_is_being_written_while_the_clock_steps_back_waits_no_longer() {
+    let bench = bench().await;
+    let store = worker_store(&bench).await;
+    pay(&bench, 1).await;
+    let walker = Walker::start(&bench).await;
+    let call = Walker::call(walker.step(None).await);
+    sweeps::reaper(&store).await.expect("sweep");
+    // The step has read the clock, and waits for a row.
+    let mut held = bench.db.pool().begin().await.expect("begin");
+    sqlx::query("SELECT FROM undolog_rollbacks FOR UPDATE")
+        .execute(&mut *held)
+        .await
+        .expect("hold the rollback");
+    let meanwhile = async {
+        eventually("the step waits", || async {
+            let waits = "SELECT count(*) FROM pg_locks WHERE NOT granted";
+            let waits: i64 =
+                sqlx::query_scalar(waits).fetch_one(bench.db.pool()).await.expect("locks");
+            if waits > 0 { Ok(()) } else { Err(waits) }
+        })
+        .await;
+        bench.db.clock().step(-TEN_MINUTES);
+        sweeps::reaper(&store).await.expect("sweep");
+        held.commit().await.expect("let it go");
+    };
+    let (next, ()) =
+        tokio::join!(walker.step(Some(report_of(&call, CallOutcome::Retry))), meanwhile);
+    assert!(matches!(next, Next::Waiting), "{next:?}");
+    sweeps::reaper(&store).await.expect("sweep");
+    pass(&bench, 3).await;
+    let walker = Walker::claim(&bench).await;
+    let call = Walker::call(walker.step(None).await);
+    walker.step(Some(report_of(&call, CallOutcome::Done))).await;
+    assert_eq!(bench.session_state().await, "compensated");
+}
+
+#[tokio::test]
 async fn a_glitch_that_nobody_saw_leaves_nothing_that_waits_for_it() {
     let bench = bench().await;
     let store = worker_store(&bench).await;
@@ -138,6 +177,27 @@ async fn a_step_forward_loses_no_session_and_no_grant() {
     assert_eq!(bench.effect_state(running).await, "executing");
     bench.commit(running, &serde_json::json!(1)).await.expect("commit");
     bench.complete().await.expect("complete");
+}
+
+#[tokio::test]
+async fn a_clock_that_goes_back_and_comes_back_between_two_ticks_ends_no_lease() {
+    let bench = bench().await;
+    let store = worker_store(&bench).await;
+    bench.begin().await;
+    pay(&bench, 1).await;
+    sweeps::reaper(&store).await.expect("sweep");
+    bench.db.clock().step(-TEN_MINUTES);
+    let running = bench.grant(2, "pay").await;
+    let young = Uuid::new_v4();
+    bench.store.run(Begin { session_id: Some(young), ..bench.begin_step() }).await.expect("begin");
+    sweeps::reaper(&store).await.expect("sweep");
+    bench.db.clock().step(TEN_MINUTES);
+    tick(&bench).await;
+    sweeps::reaper(&store).await.expect("sweep");
+    sweeps::grants(&store).await.expect("sweep");
+    assert_eq!(sweeps::sessions(&store).await.expect("sweep").settled, 0);
+    assert_eq!(bench.effect_state(running).await, "executing");
+    assert_eq!(bench.session_state().await, "active");
 }
 
 #[tokio::test]
