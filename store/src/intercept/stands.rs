@@ -67,8 +67,12 @@ pub(super) async fn apply(
         },
     };
     let takes_calls = session.state().is_live() || session.state() == SessionState::Completed;
-    if undone.is_some() || !takes_calls {
+    if undone.is_some() {
         return Ok(undone);
+    }
+    if !takes_calls {
+        // Nothing becomes of it any more; what the session is says why.
+        return Ok(Some(Found::Committed));
     }
     stand(tx, session, effect, &stored, entry).await?;
     Ok(None)

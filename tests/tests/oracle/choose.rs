@@ -144,15 +144,20 @@ impl Options {
         self.add(1, Verb::Intercept, &[call, 0]);
         self.add(1, Verb::Intercept, &[call, 1]);
         self.add(1, Verb::Heartbeat, &[call]);
+        // A success of an earlier attempt is known, and the call's own state does not say so.
+        let stored = !effect.results.is_empty() && effect.state != Committed;
+        if stored && live {
+            self.add(12, Verb::Intercept, &[call, 2]);
+        }
         for attempt in 1..effect.attempt {
-            self.add(5, Verb::Commit, &[call, attempt.into()]);
+            self.add(if stored { 2 } else { 10 }, Verb::Commit, &[call, attempt.into()]);
             self.add(1, Verb::Commit, &[call, attempt.into(), 1]);
             self.add(1, Verb::Fail, &[call, attempt.into(), 1]);
         }
         match effect.state {
             _ if effect.live_grant => {
                 self.add(14, Verb::Commit, &[call]);
-                self.add(3, Verb::Fail, &[call, 0, 0]);
+                self.add(if stored { 14 } else { 5 }, Verb::Fail, &[call, 0, 0]);
                 self.add(3, Verb::Fail, &[call, 0, 1]);
                 self.add(3, Verb::Fail, &[call, 0, 2]);
                 self.add(5, Verb::GrantLeaseExpires, &[call]);
@@ -176,7 +181,7 @@ impl Options {
                 self.add(if live { 3 } else { 1 }, Verb::Intercept, &[call, 0]);
             }
             FailedNotApplied => {
-                self.add(if live { 8 } else { 1 }, Verb::Intercept, &[call, 0]);
+                self.add(if live { 12 } else { 1 }, Verb::Intercept, &[call, 0]);
                 self.add(4, Verb::Commit, &[call]);
             }
             Committed => {

@@ -1,5 +1,7 @@
 //! A Postgres whose clock the driver moves, with organisations and tools.
 
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+
 use chrono::Duration;
 use serde_json::{Value, json};
 use sqlx::PgPool;
@@ -18,7 +20,8 @@ pub(crate) struct Lane {
     pub(crate) worker: Store,
     /// By `on_dead_letter`: halt, continue.
     pub(crate) orgs: [Uuid; 2],
-    moved: std::sync::atomic::AtomicI64,
+    /// Seconds that the clock is off.
+    moved: AtomicI64,
 }
 
 impl Lane {
@@ -37,7 +40,7 @@ impl Lane {
             registry(&engine, org.id).await;
             *place = org.id;
         }
-        let moved = std::sync::atomic::AtomicI64::new(0);
+        let moved = AtomicI64::new(0);
         Lane { cluster, engine, worker, orgs, moved }
     }
 
@@ -46,19 +49,17 @@ impl Lane {
         self.cluster.pool()
     }
 
-    /// Moves the database's clock.
-    pub(crate) fn step_clock(&self, minutes: i64) {
-        use std::sync::atomic::Ordering::Relaxed;
-        self.moved.fetch_add(minutes, Relaxed);
-        self.cluster.clock().step(Duration::minutes(minutes));
+    /// Moves the database's clock: time passes, or it is set.
+    pub(crate) fn step_clock(&self, by: Duration) {
+        self.moved.fetch_add(by.num_seconds(), Relaxed);
+        self.cluster.clock().step(by);
     }
 
     /// The clock is right again, and nothing is left of what an earlier session had.
     pub(crate) async fn reset(&self) {
-        use std::sync::atomic::Ordering::Relaxed;
         let moved = self.moved.swap(0, Relaxed);
-        self.cluster.clock().step(Duration::minutes(-moved));
-        self.sql("DELETE FROM undolog_breakers").await;
+        self.cluster.clock().step(Duration::seconds(-moved));
+        self.sql("DELETE FROM undolog_route_breakers; DELETE FROM undolog_breakers").await;
     }
 
     pub(crate) async fn sql(&self, sql: &str) {

@@ -1,5 +1,6 @@
 //! Each command as a step of the store's.
 
+use chrono::Duration;
 use serde_json::json;
 use undolog_core::{role::Role, state::FailedEffect};
 use undolog_store::{
@@ -10,8 +11,9 @@ use undolog_store::{
         SkipDeadLetter,
     },
     report::{Commit, Fail},
+    service,
     sessions::{Complete, FailSession, Heartbeat, Rollback, RollbackScope, Savepoint},
-    sweeps::{FailLost, LoseGrants, Verdict as Lost},
+    sweeps::{self, FailLost, LoseGrants, Verdict as Lost},
 };
 use uuid::Uuid;
 
@@ -21,6 +23,11 @@ use crate::{
     model::{Answer, Command, FailEffect, SessionState, Verdict},
     session::Session,
 };
+
+/// Longer than a claim, a retry's backoff and an endpoint's rest.
+const WAIT: Duration = Duration::minutes(2);
+/// A step that went ahead and came back is seen by the second look.
+const WAITS: u32 = 2;
 
 /// Everything that the driver does is told to the oracle like this.
 pub(crate) type Told = Option<(Command, Answer)>;
@@ -66,12 +73,16 @@ impl Session<'_> {
                 Some((Command::SessionSettle, self.heard(outcome, |_| Answer::Ok)))
             }
             Verb::Clock => {
-                self.lane.step_clock(first);
+                self.lane.step_clock(Duration::minutes(first));
                 Some((Command::ClockStep { minutes: first }, Answer::Ok))
             }
             Verb::TimePasses => {
                 self.time_passes().await;
-                Some((Command::ClockStep { minutes: 0 }, Answer::Ok))
+                let answer = match self.trouble {
+                    Some(_) => Answer::refused("INTERNAL"),
+                    None => Answer::Ok,
+                };
+                Some((Command::ClockStep { minutes: 0 }, answer))
             }
             Verb::Claim
             | Verb::Step
@@ -375,29 +386,19 @@ impl Session<'_> {
         Some((Command::OperatorResolveUnknown { call, verdict }, answer))
     }
 
-    /// Whatever waits for a time has waited for it.
-    async fn time_passes(&self) {
-        self.sql(
-            "UPDATE undolog_rollbacks SET \
-             due_at = least(due_at, clock_timestamp() - interval '1 second') \
-             WHERE session_id = $1",
-        )
-        .await;
-        if self.holder.is_none() {
-            // That of a dead worker, also after the clock went back.
-            self.end_lease().await;
+    /// Whatever waits for a time waits for as long as it meant to: the clock goes on. What lies
+    /// ahead because the clock stepped back is the product's to mend: engines tick, and workers
+    /// sweep.
+    async fn time_passes(&mut self) {
+        for _ in 0..WAITS {
+            self.lane.step_clock(WAIT);
+            let ticked = service::tick(&self.lane.engine, "engine").await.map(drop);
+            let swept = sweeps::reaper(&self.lane.worker).await.map(drop);
+            if let Err(error) = ticked.and(swept) {
+                self.trouble = Some(error.to_string());
+            }
         }
-        self.sql(
-            "UPDATE undolog_undo_stack SET next_try_at = clock_timestamp() - interval '1 second' \
-             WHERE session_id = $1 AND next_try_at IS NOT NULL",
-        )
-        .await;
-        self.sql(
-            "UPDATE undolog_effect_log SET lost_at = clock_timestamp() - interval '2 days' \
-             WHERE session_id = $1 AND lost_at IS NOT NULL",
-        )
-        .await;
-        self.lane.sql("DELETE FROM undolog_breakers").await;
+        self.lane.step_clock(WAIT);
     }
 }
 

@@ -1,5 +1,6 @@
 //! The workers: one holds the rollback at a time, takes single steps, and may die between any two.
 
+use chrono::Duration;
 use undolog_core::retry::CallOutcome;
 use undolog_store::{
     StepError,
@@ -13,6 +14,9 @@ use crate::{
     session::Session,
     verbs,
 };
+
+/// A little longer than a worker's claim.
+const LEASE: Duration = Duration::seconds(31);
 
 /// The worker that holds the rollback.
 pub(crate) struct Holder {
@@ -43,12 +47,12 @@ impl Session<'_> {
             }
             Verb::KillBeforeCall => {
                 self.advance(None).await?;
-                self.give_up().await;
+                self.give_up();
                 WorkerStep::KillBeforeCall
             }
             Verb::KillAfterCall => {
                 self.holder.as_ref()?;
-                self.give_up().await;
+                self.give_up();
                 WorkerStep::KillAfterCall
             }
             _ => return self.late_report(argument).await,
@@ -115,20 +119,11 @@ impl Session<'_> {
     }
 
     /// The holder is gone: its lease ends by itself, and its report may come later.
-    async fn give_up(&mut self) {
+    fn give_up(&mut self) {
         if let Some(Holder { claim, report: Some(report), .. }) = self.holder.take() {
             self.orphans.push(Orphan { claim, report });
         }
-        self.end_lease().await;
-    }
-
-    pub(crate) async fn end_lease(&self) {
-        self.sql(
-            "UPDATE undolog_rollbacks SET \
-             lease_expires_at = clock_timestamp() - interval '1 second' \
-             WHERE session_id = $1 AND lease_expires_at IS NOT NULL",
-        )
-        .await;
+        self.lane.step_clock(LEASE);
     }
 
     async fn late_report(&mut self, number: i64) -> verbs::Told {

@@ -3,7 +3,7 @@
 use super::allowed::{Allowed, session_refusals};
 use super::command::{Answer, Call, Command, FailEffect, Position, Tier, Value};
 use super::facts::{Decision, Facts, Model};
-use super::observed::{EffectState, Observed, RollbackKind, SessionState};
+use super::observed::{EffectState, EntryRow, Observed, RollbackKind, SessionState};
 
 /// The reasons with which evidence is recorded all the same ("the caller hears `SESSION_<STATE>`
 /// where it matters"). Open point: which one, and for which effects.
@@ -43,6 +43,13 @@ pub(crate) fn report(model: &Model, rows: &Observed, command: &Command) -> Vec<A
             let mut answers = partial(rows, from, allow_residue);
             if !answers.contains(&RefusedSomehow) && lower_step_above(model, rows, step, from) {
                 answers.push(RefusedSomehow);
+            }
+            // Open point: the place of an earlier attempt may count as its step's place.
+            if let Some(earlier) = first_entry_above_step(model, rows, step).filter(|e| *e < from) {
+                answers.extend(partial(rows, earlier, allow_residue));
+                if lower_step_above(model, rows, step, earlier) {
+                    answers.push(RefusedSomehow);
+                }
             }
             answers
         }
@@ -114,6 +121,10 @@ fn commit(model: &Model, rows: &Observed, call: Call, attempt: u32, value: Value
         // Open point: the verdict was about another attempt of the same effect.
         answers.push(Refused("CONTRADICTED"));
     }
+    if (run.failed || run.not_applied) && !facts.successes.is_empty() {
+        // Open point: another attempt's result stands for the call.
+        answers.push(Refused("RESULT_CONFLICT"));
+    }
     answers.extend(not_live_answers(rows));
     answers
 }
@@ -184,6 +195,16 @@ fn partial(rows: &Observed, from: Position, allow_residue: bool) -> Vec<Allowed>
 /// `to_step N` is the first position whose step is above N.
 pub(crate) fn first_above_step(model: &Model, rows: &Observed, step: i64) -> Option<Position> {
     positions(model, rows).filter(|(s, _)| *s > step).map(|(_, p)| p).min()
+}
+
+/// The same by entries, those of earlier attempts included.
+pub(crate) fn first_entry_above_step(
+    model: &Model,
+    rows: &Observed,
+    step: i64,
+) -> Option<Position> {
+    let above = |e: &&EntryRow| model.facts(e.call).is_some_and(|f| f.step > step);
+    rows.entries.iter().filter(above).map(|e| e.position).min()
 }
 
 /// Refused if an effect of a step ≤ N lies above.

@@ -1,10 +1,10 @@
 //! What a command and its answer make true.
 
-use super::allowed_report::{first_above_step, recorded};
+use super::allowed_report::{first_above_step, first_entry_above_step, recorded};
 use super::command::{Answer, Call, Command, FailEffect, LetterId, OnRejection, OnToolFailure};
 use super::command::{Value, Verdict};
 use super::facts::{Attempt, Decision, Facts, Model};
-use super::observed::{EntryRow, EntryState, Observed, SessionState};
+use super::observed::{EntryState, Observed, SessionState};
 use super::scope::Ask;
 
 pub(crate) fn record(model: &mut Model, rows: &Observed, command: &Command, answer: &Answer) {
@@ -53,8 +53,7 @@ pub(crate) fn record(model: &mut Model, rows: &Observed, command: &Command, answ
             let from = first.unwrap_or(rows.last_position + 1);
             model.asked = Some(from);
             // Open point: the place of an earlier attempt may count as its step's place.
-            let above = |e: &&EntryRow| model.calls.get(&e.call).is_some_and(|f| f.step > step);
-            let earlier = rows.entries.iter().filter(above).map(|e| e.position).min();
+            let earlier = first_entry_above_step(model, rows, step);
             model.scope.ask_from(earlier.map_or(from, |earlier| earlier.min(from)));
         }
         Command::RollbackWhole if ok => model.scope.whole = Ask::Must,
@@ -207,6 +206,10 @@ fn success(model: &mut Model, rows: &Observed, call: Call, number: u32, value: V
     let idle = matches!(rows.session, SessionState::Failed | SessionState::Halted)
         && rows.live_rollback().is_none();
     match entry.state {
+        // Open point: a human had said that it is not to be undone.
+        EntryState::Skipped if model.skipped_by_hand.contains(&entry.undo_id) => {
+            model.scope.ask_late(call, after, Ask::May);
+        }
         EntryState::Skipped if covered && completed => {
             model.letters_due.push((call, "LATE_COMMIT"));
         }
@@ -257,7 +260,8 @@ fn fail(
     run.live = false;
     match effect {
         FailEffect::MaybeApplied => run.failed = true,
-        FailEffect::NotApplied => run.not_applied = true,
+        // §5: a failure that is known is changed by a Commit, a probe or an operator alone.
+        FailEffect::NotApplied => run.not_applied |= !run.failed,
         FailEffect::Unknown => run.lost |= !again,
     }
     facts.resumable = false;

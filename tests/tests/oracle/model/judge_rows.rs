@@ -70,6 +70,8 @@ fn effects(Step { seen, rows, .. }: Step<'_>) -> Result<(), Violation> {
         }
         // A call that is asked again may wait without a position (open point).
         let again = new.position.is_none() && new.asked_position != old.asked_position;
+        // And comes back to it when an earlier attempt's result stands for it.
+        let again = again || (old.position.is_none() && !new.results.is_empty());
         let fresh = new.position.is_some_and(|p| p > seen.highest());
         if new.position != old.position && !again && !fresh {
             return broken(

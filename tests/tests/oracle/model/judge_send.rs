@@ -80,8 +80,11 @@ fn once(
             format!("{sent:?} does not count on from {last:?}"),
         );
     }
-    let run = model.facts(entry.call).and_then(|f| f.attempt(entry.attempt));
-    let nothing = run.is_some_and(|a| a.not_applied && a.success.is_none());
+    // An entry may have come to name another attempt than the one that is known to have succeeded.
+    let nothing = model.facts(entry.call).is_some_and(|facts| {
+        let run = facts.attempt(entry.attempt);
+        facts.successes.is_empty() && run.is_some_and(|a| a.not_applied)
+    });
     if nothing && before == Some(EntryState::Pending) {
         return broken(
             "§6 Fail(NOT_APPLIED): pending becomes skipped",

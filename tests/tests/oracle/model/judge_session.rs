@@ -125,12 +125,13 @@ fn rollback(model: &Model, rows: &Observed) -> Result<(), Violation> {
 }
 
 /// The committed irreversible effects that a rollback met.
-pub(crate) fn residue(model: &Model, rows: &Observed) -> u64 {
+/// Open point 19: what is asked again may have no position; `unplaced` says whether it counts.
+pub(crate) fn residue(model: &Model, rows: &Observed, unplaced: bool) -> u64 {
     let counted = rows.effects.iter().filter(|e| {
         let facts = model.facts(e.call);
         let committed =
             facts.is_some_and(|f| f.irreversible() && !f.successes.is_empty() && !f.contradicted);
-        committed && e.position.is_some_and(|p| rows.in_scope(p))
+        committed && e.position.map_or(unplaced, |p| rows.in_scope(p))
     });
     counted.count() as u64
 }
@@ -143,7 +144,7 @@ pub(crate) fn unverified(rows: &Observed) -> u64 {
 }
 
 fn counts(model: &Model, rows: &Observed) -> Result<(), Violation> {
-    let (residue, unverified) = (residue(model, rows), unverified(rows));
+    let (residue, unverified) = (residue(model, rows, true), unverified(rows));
     // Open point: a contradiction that was settled as "committed" may count.
     let disputed = model.calls.values().filter(|f| f.contradiction_settled).count() as u64;
     if rows.residue > residue + disputed {
