@@ -6,6 +6,7 @@
 mod approvals;
 mod bytes;
 mod cancel;
+mod clock_jumps;
 mod crash;
 mod depth;
 mod endpoints;
