@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The long runs at full size: what the tests of every change do with less. About ten minutes.
+# The long runs at full size: what the tests of every change do with less. About a quarter of an hour.
 #
 #   50 restarts of every process while 500 approvals are pending; a whole minute in which an endpoint
 #   answers 429; 10,000 effects of one session undone; 1,000 callers that wait with one call; 1,000
