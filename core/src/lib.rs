@@ -15,6 +15,7 @@ pub mod json;
 pub mod limits;
 pub mod networks;
 pub mod plan;
+pub mod presented;
 pub mod probe;
 pub mod reason;
 pub mod retry;

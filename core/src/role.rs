@@ -134,6 +134,8 @@ named_enum! {
         Tick => "UndoLogProxy/Tick",
         /// Lists approved calls that wait for a proxy.
         ListApproved => "UndoLogProxy/ListApproved",
+        /// Says whose key a call holds.
+        Authenticate => "UndoLogProxy/Authenticate",
     }
 }
 
@@ -195,5 +197,6 @@ pub const fn allows(role: Role, rpc: Rpc) -> bool {
             matches!(role, Admin)
         }
         Rpc::Tick | Rpc::ListApproved => matches!(role, Executor | Admin),
+        Rpc::Authenticate => true,
     }
 }

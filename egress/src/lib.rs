@@ -10,7 +10,7 @@ mod guard;
 mod resolve;
 mod secrets;
 
-use std::{str::FromStr as _, sync::Arc, time::Duration};
+use std::{collections::HashMap, str::FromStr as _, sync::Arc, time::Duration};
 
 use reqwest::{
     Client, Method, Response,
@@ -30,7 +30,7 @@ use undolog_core::{
 };
 use url::{Host, Url};
 
-pub use allow::{AllowList, Allowed, AllowedError};
+pub use allow::{AllowList, Allowed, AllowedError, Target};
 pub use secrets::SecretSource;
 
 use body::{Undecoded, decoded};
@@ -187,11 +187,35 @@ impl Clients {
 /// The client: cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Egress {
+    /// For organisations that no entry of the list names.
+    others: Reachable,
+    by_org: HashMap<String, Reachable>,
+    secrets: SecretSource,
+}
+
+/// What one organisation may reach, and the clients that reach it.
+#[derive(Debug, Clone)]
+struct Reachable {
     public: Clients,
     allowed_nets: Clients,
     listed: Clients,
     allow: Arc<AllowList>,
-    secrets: SecretSource,
+}
+
+impl Reachable {
+    fn new(org: Option<&str>, options: &EgressOptions, names: &Names) -> Result<Self, EgressError> {
+        let allow = Arc::new(AllowList::of(org, &options.allow));
+        let build = |reach| {
+            let (allow, names) = (Arc::clone(&allow), names.clone());
+            Clients::build(&Resolver { reach, allow, names }, options)
+        };
+        Ok(Self {
+            public: build(Reach::Public)?,
+            allowed_nets: build(Reach::AllowedNets)?,
+            listed: build(Reach::Listed)?,
+            allow,
+        })
+    }
 }
 
 impl Egress {
@@ -204,17 +228,16 @@ impl Egress {
     }
 
     fn with_names(options: &EgressOptions, names: &Names) -> Result<Self, EgressError> {
-        let allow = Arc::new(AllowList::new(options.allow.clone()));
-        let build = |reach| {
-            let (allow, names) = (Arc::clone(&allow), names.clone());
-            Clients::build(&Resolver { reach, allow, names }, options)
-        };
+        let mut by_org = HashMap::new();
+        for org in options.allow.iter().filter_map(|entry| entry.org.as_ref()) {
+            if !by_org.contains_key(org) {
+                by_org.insert(org.clone(), Reachable::new(Some(org), options, names)?);
+            }
+        }
         Ok(Self {
-            public: build(Reach::Public)?,
-            allowed_nets: build(Reach::AllowedNets)?,
-            listed: build(Reach::Listed)?,
+            others: Reachable::new(None, options, names)?,
+            by_org,
             secrets: options.secrets.clone(),
-            allow,
         })
     }
 
@@ -285,14 +308,17 @@ impl Egress {
         }
         // Asked for as it is: what comes compressed all the same is decoded.
         headers.entry(ACCEPT_ENCODING).or_insert(HeaderValue::from_static("identity"));
-        let client = self.clients_for(&url)?.of(timeout);
+        let reachable = self.by_org.get(&call.org_slug).unwrap_or(&self.others);
+        let client = reachable.clients_for(&url)?.of(timeout);
         let mut request = client.request(method, url).headers(headers).timeout(timeout);
         if let Some(body) = resolved.body {
             request = request.body(body);
         }
         Ok(request)
     }
+}
 
+impl Reachable {
     /// The clients that may reach this URL. A literal address never comes to a resolver, so it is
     /// judged here.
     fn clients_for(&self, url: &Url) -> Result<&Clients, Refused> {

@@ -102,10 +102,11 @@ impl Resolver {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Allowed;
 
     fn resolver(reach: Reach, allowed: &[&str]) -> Resolver {
-        let entries = allowed.iter().map(|t| t.parse().expect("an entry")).collect();
-        Resolver { reach, allow: Arc::new(AllowList::new(entries)), names: Names::System }
+        let entries: Vec<Allowed> = allowed.iter().map(|t| t.parse().expect("an entry")).collect();
+        Resolver { reach, allow: Arc::new(AllowList::of(None, &entries)), names: Names::System }
     }
 
     fn addresses(texts: &[&str]) -> Vec<SocketAddr> {

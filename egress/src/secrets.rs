@@ -1,8 +1,14 @@
 //! Secrets of endpoints: resolved in the worker at the moment of the call, from its environment or
 //! from files, and nowhere else.
 
-use std::{ffi::OsString, fmt, io, path::PathBuf};
+use std::{
+    ffi::OsString,
+    fmt::{self, Write as _},
+    io,
+    path::PathBuf,
+};
 
+use base64::{Engine as _, engine::general_purpose::STANDARD_NO_PAD};
 use secrecy::{ExposeSecret as _, SecretString};
 
 use undolog_core::fn_body::{Piece, RenderedCall};
@@ -16,6 +22,9 @@ const UNRESERVED: &percent_encoding::AsciiSet =
 const SHARED: &str = "_shared";
 /// Bytes of one secret, at most: a token or a key, never a document.
 const SECRET_BYTES_MAX: usize = 16 * 1024;
+
+/// Shorter secrets are not looked for in answers.
+const SECRET_BYTES_MIN: usize = 4;
 
 /// Where secrets come from.
 #[derive(Debug, Clone, Default, serde::Serialize, serde::Deserialize)]
@@ -149,25 +158,96 @@ impl Used {
         found.map(|(_, secret)| secret.expose_secret().to_owned())
     }
 
-    /// Takes every used secret out of an answer, in each encoding in which it may come back.
+    /// Takes every used secret out of an answer, in each encoding in which an endpoint may echo it.
     pub(crate) fn redact(&self, bytes: Vec<u8>) -> Vec<u8> {
         if !guard("egress.redact") {
             return bytes;
         }
-        let mut bytes = bytes;
+        let mut forms: Vec<(Vec<u8>, &str)> = Vec::new();
         for (name, secret) in &self.0 {
             let secret = secret.expose_secret();
-            for form in [secret.to_owned(), url_encoded(secret), json_escaped(secret)] {
-                if !form.is_empty() {
-                    bytes = replaced(&bytes, form.as_bytes(), placeholder(name).as_bytes());
-                }
+            // A very short one is no secret, and stands by chance in many answers.
+            if secret.len() >= SECRET_BYTES_MIN {
+                forms.extend(encoded(secret).into_iter().map(|form| (form, name.as_str())));
             }
         }
-        bytes
+        // The longest first: a form can be the beginning of another one.
+        forms.sort_by_key(|(form, _)| std::cmp::Reverse(form.len()));
+        forms.dedup();
+        forms
+            .iter()
+            .fold(bytes, |bytes, (form, name)| replaced(bytes, form, placeholder(name).as_bytes()))
     }
 }
 
-fn replaced(haystack: &[u8], needle: &[u8], by: &[u8]) -> Vec<u8> {
+/// Every form of a secret that may come back: as it is, in a URL, in a form, in JSON and in base64,
+/// alone or at any place of a longer text, such as the password of `Basic`.
+fn encoded(secret: &str) -> Vec<Vec<u8>> {
+    let url = url_encoded(secret);
+    let json = json_escaped(secret);
+    let mut forms = vec![
+        secret.to_owned(),
+        json.replace('/', "\\/"),
+        json,
+        lower_percent(&url),
+        url.replace("%20", "+"),
+        lower_percent(&url).replace("%20", "+"),
+        url,
+        hex(secret.as_bytes()),
+        hex(secret.as_bytes()).to_ascii_uppercase(),
+    ];
+    for shift in 0..3 {
+        let standard = base64_inside(secret.as_bytes(), shift);
+        if standard.len() >= SECRET_BYTES_MIN {
+            forms.push(standard.replace('/', "\\/"));
+            forms.push(standard.replace('+', "-").replace('/', "_"));
+            forms.push(url_encoded(&standard));
+            forms.push(standard);
+        }
+    }
+    forms.sort();
+    forms.dedup();
+    forms.into_iter().filter(|form| !form.is_empty()).map(String::into_bytes).collect()
+}
+
+/// What base64 makes of a text that begins `shift` bytes into a group of three: the characters that
+/// stand for nothing but the text, whatever is around it.
+fn base64_inside(text: &[u8], shift: usize) -> String {
+    let mut bytes = vec![0; shift];
+    bytes.extend_from_slice(text);
+    let encoded = STANDARD_NO_PAD.encode(&bytes);
+    // Characters that hold bits of what is before, and of what comes after.
+    let first = (shift * 8).div_ceil(6);
+    let last = bytes.len() * 8 / 6;
+    encoded.get(first..last).unwrap_or_default().to_owned()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        // Writing to a text cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// The same with the digits of each `%2F` in lower case.
+fn lower_percent(url: &str) -> String {
+    let mut left = 0;
+    let lower = |c: char| {
+        if c == '%' {
+            left = 3;
+        }
+        let is_digit = left > 0;
+        left = usize::saturating_sub(left, 1);
+        if is_digit { c.to_ascii_lowercase() } else { c }
+    };
+    url.chars().map(lower).collect()
+}
+
+fn replaced(haystack: Vec<u8>, needle: &[u8], by: &[u8]) -> Vec<u8> {
+    if haystack.len() < needle.len() {
+        return haystack;
+    }
     let mut out = Vec::with_capacity(haystack.len());
     let mut at = 0;
     while at < haystack.len() {
@@ -236,6 +316,44 @@ mod tests {
         let answer = b"a p/w\"1 b p%2Fw%221 c p/w\\\"1 d\0\xff".to_vec();
         assert_eq!(used.redact(answer), b"a {secret:T} b {secret:T} c {secret:T} d\0\xff".to_vec());
         assert_eq!(format!("{used:?}"), "[\"T\"]");
+    }
+
+    #[test]
+    fn no_encoding_hides_a_secret() {
+        let secret = "p/w d+S3cret/x\u{fc}";
+        let used = Used(vec![("T".to_owned(), SecretString::from(secret))]);
+        let percent = url_encoded(secret);
+        let encode = |text: String| base64::engine::general_purpose::STANDARD.encode(text);
+        let mut echoes = vec![
+            secret.to_owned(),
+            percent.clone(),
+            lower_percent(&percent),
+            percent.replace("%20", "+"),
+            json_escaped(secret).replace('/', "\\/"),
+            hex(secret.as_bytes()),
+        ];
+        for user in ["", "u", "us", "use", "user"] {
+            let basic = encode(format!("{user}:{secret}"));
+            echoes.push(basic.replace('/', "\\/"));
+            echoes.push(url_encoded(&basic));
+            echoes.push(basic.replace('+', "-").replace('/', "_"));
+            echoes.push(basic);
+            echoes.push(encode(format!("{user}{secret} and more")));
+        }
+        for echo in echoes {
+            let kept = used.redact(format!("a {echo} b").into_bytes());
+            let kept = String::from_utf8(kept).expect("a text");
+            assert!(kept.contains("{secret:T}"), "{echo}: {kept}");
+            for part in ["S3cret", "cret/x"] {
+                assert!(!kept.contains(part), "{echo}: {kept}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_very_short_secret_does_not_garble_answers() {
+        let used = Used(vec![("T".to_owned(), SecretString::from("a"))]);
+        assert_eq!(used.redact(b"a banana".to_vec()), b"a banana".to_vec());
     }
 
     #[test]

@@ -14,6 +14,7 @@ use undolog_core::{
     reason::{Reason, Refusal},
     role::Role,
 };
+use undolog_listen::{Place, Places, Who};
 use undolog_store::{Caller, Step, StepError, Store, guard, owner::Owner, service};
 use uuid::Uuid;
 
@@ -23,7 +24,6 @@ use crate::{
     gate::{Admitted, Presented},
     hub::Hub,
     options::DevMode,
-    places::{Places, Who},
     status,
     together::Gathered,
 };
@@ -78,6 +78,15 @@ pub(crate) fn names(named: &str, org_id: Uuid, slug: &str) -> bool {
         || named.is_empty()
         || named == slug
         || Uuid::parse_str(named).is_ok_and(|id| id == org_id)
+}
+
+/// Takes a place, or says who has how many.
+pub(crate) fn take(places: &Arc<Places>, who: Option<Who>) -> Result<Place, Status> {
+    places.take(who.filter(|_| guard!("places.share"))).map_err(|refusal| {
+        metrics::counter!("undolog_places_refused_total", "reason" => refusal.reason.as_str())
+            .increment(1);
+        status::of_refusal(&refusal)
+    })
 }
 
 impl Engine {

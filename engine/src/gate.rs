@@ -20,26 +20,35 @@ use tower_service::Service;
 use undolog_core::{
     limits::REQUEST_DEADLINE_MS,
     networks::Networks,
+    presented::presented_key,
     reason::{Reason, Refusal},
     role::{Rpc, allows},
 };
+use undolog_listen::{Place, Places, Who};
 use undolog_store::{
     auth::{Authenticator, Identity},
     guard,
+    owner::KeyHash,
 };
 
 use crate::{
-    places::{Place, Places, Who},
+    answer::{Answer, Revoked, revoked},
+    call::take,
     status,
 };
 
 /// Requests that one engine works on at once, those that wait for an effect included.
 const IN_FLIGHT_MAX: usize = 4_096;
 
-/// What anybody may call: whether this server is healthy, and which services it has.
-const PUBLIC: &[&str] = &[
-    "/grpc.health.v1.Health/Check",
-    "/grpc.health.v1.Health/List",
+/// Streams that callers without a key have open at once.
+const PUBLIC_STREAMS_MAX: usize = 256;
+
+/// What anybody may call: whether this server is healthy.
+const PUBLIC: &[&str] = &["/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/List"];
+
+/// What anybody may call and keep open, each address some of it: health as it changes, and which
+/// services there are.
+const PUBLIC_STREAMS: &[&str] = &[
     "/grpc.health.v1.Health/Watch",
     "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
     "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
@@ -91,7 +100,17 @@ struct Keeper {
     dev: bool,
     trusted_proxies: Networks,
     in_flight: Arc<Places>,
+    public: Arc<Places>,
     under_way: UnderWay,
+}
+
+/// A request that was let in.
+struct LetIn {
+    presented: Presented,
+    /// The key's hash, by which it is asked for again while the call lasts.
+    hash: Option<KeyHash>,
+    place: Option<Place>,
+    rpc: Rpc,
 }
 
 impl GateLayer {
@@ -99,7 +118,8 @@ impl GateLayer {
     pub(crate) fn new(authenticator: Authenticator, dev: bool, trusted_proxies: Networks) -> Self {
         let in_flight = Places::new("calls under way", IN_FLIGHT_MAX);
         let under_way = UnderWay::default();
-        let keeper = Keeper { authenticator, dev, trusted_proxies, in_flight, under_way };
+        let public = Places::new("public streams", PUBLIC_STREAMS_MAX);
+        let keeper = Keeper { authenticator, dev, trusted_proxies, in_flight, public, under_way };
         Self { keeper: Arc::new(keeper) }
     }
 
@@ -170,21 +190,37 @@ impl Keeper {
         if PUBLIC.contains(&request.uri().path()) {
             return inner.call(request).await;
         }
+        let peer = peer(&request);
+        if PUBLIC_STREAMS.contains(&request.uri().path()) {
+            let client = self.client_ip(request.headers(), peer).or(peer);
+            return match take(&self.public, client.map(Who::at)) {
+                Ok(place) => Ok(kept(inner.call(request).await?, None, Some(place))),
+                Err(status) => Ok(status.into_http()),
+            };
+        }
         let _under_way = self.under_way.clone();
         let began = Instant::now();
         let deadline = began + time_left(request.headers());
         let rpc = Rpc::from_path(request.uri().path());
         let name = rpc.map_or("unknown", Rpc::as_str);
-        let peer = peer(&request);
-        let response = match self.admit(rpc, request.headers(), peer).await {
-            Ok((presented, place)) => {
+        let response = match self.admit(rpc, request.headers()).await {
+            Ok(LetIn { presented, hash, place, rpc }) => {
                 let client_ip = self.client_ip(request.headers(), peer);
                 request.extensions_mut().insert(Admitted { presented, deadline, client_ip });
-                let answered = tokio::time::timeout_at(deadline, inner.call(request)).await;
+                let hash = hash.filter(|_| guard!("gate.revoked"));
+                let revoked = || revoked(self.authenticator.clone(), hash);
+                let answered = tokio::select! {
+                    biased;
+                    answered = tokio::time::timeout_at(deadline, inner.call(request)) => {
+                        answered.map_err(|_| Reason::DeadlineExceeded)
+                    }
+                    () = revoked(), if rpc == Rpc::Intercept => Err(Reason::Unauthenticated),
+                };
                 drop(place);
                 match answered {
+                    Ok(response) if is_stream(rpc) => kept(response?, Some(revoked()), None),
                     Ok(response) => response?,
-                    Err(_) => status::of_reason(Reason::DeadlineExceeded).into_http(),
+                    Err(reason) => status::of_reason(reason).into_http(),
                 }
             }
             Err(status) => status.into_http(),
@@ -193,13 +229,8 @@ impl Keeper {
         Ok(response)
     }
 
-    async fn admit(
-        &self,
-        rpc: Option<Rpc>,
-        headers: &HeaderMap,
-        peer: Option<IpAddr>,
-    ) -> Result<(Presented, Option<Place>), Status> {
-        let presented = self.who(headers, peer).await?;
+    async fn admit(&self, rpc: Option<Rpc>, headers: &HeaderMap) -> Result<LetIn, Status> {
+        let (presented, hash) = self.who(headers).await?;
         // Nothing that is not in the table exists, whatever else was mounted.
         let rpc = rpc.ok_or_else(|| Status::new(Code::Unimplemented, "there is no such call"))?;
         if let Presented::Key(identity) = &presented {
@@ -212,12 +243,13 @@ impl Keeper {
             }
         }
         // What was done is written down however much else there is to do.
-        let is_report = matches!(rpc, Rpc::Commit | Rpc::Fail | Rpc::Heartbeat | Rpc::Tick);
-        let place = match is_report {
+        let is_free =
+            matches!(rpc, Rpc::Commit | Rpc::Fail | Rpc::Heartbeat | Rpc::Tick | Rpc::Authenticate);
+        let place = match is_free {
             true => None,
-            false => Some(self.in_flight.take(presented.who())?),
+            false => Some(take(&self.in_flight, presented.who())?),
         };
-        Ok((presented, place))
+        Ok(LetIn { presented, hash, place, rpc })
     }
 
     /// The client's address as a proxy passes it on. Anybody can claim one, so it is believed only
@@ -233,47 +265,33 @@ impl Keeper {
         }
     }
 
-    async fn who(&self, headers: &HeaderMap, peer: Option<IpAddr>) -> Result<Presented, Status> {
-        let Some(key) = presented_key(headers)? else {
-            if self.dev {
-                return Ok(Presented::Dev);
-            }
-            return Err(status::of_reason(Reason::Unauthenticated));
+    async fn who(&self, headers: &HeaderMap) -> Result<(Presented, Option<KeyHash>), Status> {
+        let texts = |name| headers.get_all(name).iter().map(|value| value.to_str().ok());
+        let unauthenticated = || status::of_reason(Reason::Unauthenticated);
+        let key = presented_key(texts(API_KEY), texts(AUTHORIZATION));
+        let Some(key) = key.map_err(|_| unauthenticated())? else {
+            return if self.dev { Ok((Presented::Dev, None)) } else { Err(unauthenticated()) };
         };
-        let identity = self
-            .authenticator
-            .authenticate(key, peer)
-            .await
-            .map_err(|error| status::of_error(&error))?;
-        match identity {
-            Some(identity) => Ok(Presented::Key(Arc::new(identity))),
-            None => Err(status::of_reason(Reason::Unauthenticated)),
+        let hash = KeyHash::of(key);
+        let identity = self.authenticator.authenticate(hash).await;
+        match identity.map_err(|error| status::of_error(&error))? {
+            Some(identity) => Ok((Presented::Key(identity), hash)),
+            None => Err(unauthenticated()),
         }
     }
 }
 
-/// The key of `x-api-key` or of `authorization: Bearer`; empty headers count as none. Two keys that
-/// differ are refused: it would be a guess which of them is meant.
-fn presented_key(headers: &HeaderMap) -> Result<Option<&str>, Status> {
-    let refused = || status::of_reason(Reason::Unauthenticated);
-    let texts = |name: http::HeaderName| {
-        let values = headers.get_all(name).iter();
-        values.map(|value| value.to_str().map(str::trim).map_err(|_| refused()))
-    };
-    let plain = texts(API_KEY).collect::<Result<Vec<_>, _>>()?;
-    let bearers = texts(AUTHORIZATION).collect::<Result<Vec<_>, _>>()?;
-    let plain = plain.into_iter();
-    let bearers = bearers.into_iter().map(|value| match value.split_once(' ') {
-        Some((scheme, key)) if scheme.eq_ignore_ascii_case("bearer") => key.trim(),
-        // Another scheme is a credential that we do not know, not none.
-        _ => value,
-    });
-    let mut keys = plain.chain(bearers).filter(|key| !key.is_empty());
-    let first = keys.next();
-    if keys.any(|key| Some(key) != first) {
-        return Err(refused());
-    }
-    Ok(first)
+fn is_stream(rpc: Rpc) -> bool {
+    matches!(rpc, Rpc::WatchEvents | Rpc::WatchApproval | Rpc::GetReplay)
+}
+
+/// An answer that ends with its caller's key, and holds a place.
+fn kept(
+    response: Response<Body>,
+    revoked: Option<Revoked>,
+    place: Option<Place>,
+) -> Response<Body> {
+    response.map(|body| Body::new(Answer { body, revoked, _place: place, has_ended: false }))
 }
 
 /// The header of the documented HTTP face names the organisation too; it must be the key's.
@@ -334,24 +352,6 @@ mod tests {
             headers.append(*name, http::HeaderValue::from_static(value));
         }
         headers
-    }
-
-    #[test]
-    fn a_key_comes_by_either_header_and_only_one_key() {
-        let key = |pairs: &[(&'static str, &'static str)]| {
-            presented_key(&headers(pairs)).map(|key| key.map(str::to_owned)).map_err(|s| s.code())
-        };
-        assert_eq!(key(&[]), Ok(None));
-        assert_eq!(key(&[("x-api-key", ""), ("authorization", " ")]), Ok(None));
-        assert_eq!(key(&[("x-api-key", "k")]), Ok(Some("k".to_owned())));
-        assert_eq!(key(&[("authorization", "Bearer k")]), Ok(Some("k".to_owned())));
-        assert_eq!(
-            key(&[("authorization", "bearer k"), ("x-api-key", "k")]),
-            Ok(Some("k".to_owned()))
-        );
-        let refused = Err(Code::Unauthenticated);
-        assert_eq!(key(&[("authorization", "Bearer k"), ("x-api-key", "other")]), refused);
-        assert_eq!(key(&[("authorization", "Basic dTpw")]), Ok(Some("Basic dTpw".to_owned())));
     }
 
     #[test]

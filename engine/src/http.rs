@@ -6,11 +6,13 @@ use axum::{
     Router,
     extract::State,
     http::{StatusCode, header::CONTENT_TYPE},
+    middleware::from_fn,
     response::{IntoResponse, Response},
     routing::get,
 };
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
+use undolog_listen::{Bounded, Peer, track};
 use undolog_store::service;
 
 use crate::{call::Engine, telemetry, tick::Ticks};
@@ -32,6 +34,8 @@ pub(crate) async fn serve(
         .route("/ready", get(ready))
         .route("/metrics", get(metrics))
         .with_state(Arc::new(Probed { engine, ticks }));
+    let routes = routes.layer(from_fn(track)).into_make_service_with_connect_info::<Peer>();
+    let listener = Bounded::http1(listener);
     axum::serve(listener, routes).with_graceful_shutdown(stopped.cancelled_owned()).await
 }
 

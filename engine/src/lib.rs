@@ -5,6 +5,7 @@
 //! or one gRPC status. The engine keeps nothing that matters in memory: any number of engines serve
 //! one journal.
 
+mod answer;
 mod bell;
 mod call;
 mod convert;
@@ -13,7 +14,6 @@ mod http;
 mod hub;
 mod listen;
 mod options;
-mod places;
 mod rpc;
 mod server;
 mod status;

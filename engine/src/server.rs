@@ -4,9 +4,10 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use tokio::{net::TcpListener, task::JoinHandle, time::Instant};
 use tokio_util::sync::CancellationToken;
-use tonic::transport::{Server, server::TcpIncoming};
+use tonic::transport::Server;
 use tonic_health::server::HealthReporter;
-use undolog_proto::v1;
+use undolog_listen::Bounded;
+use undolog_proto::{READY, v1};
 use undolog_store::{Store, auth::Authenticator, guard, service};
 
 use crate::{
@@ -18,14 +19,17 @@ use crate::{
     tick::Ticks,
 };
 
-/// Streams of one connection at once.
-const STREAMS_PER_CONNECTION_MAX: u32 = 1_024;
+/// Streams of one connection at once: as many as there are places for calls, so that a proxy's
+/// calls never wait for each other on the way.
+const STREAMS_PER_CONNECTION_MAX: u32 = 4_096;
 /// Headers of one request, in bytes: a key, two ids and a deadline are small.
 const HEADER_BYTES_MAX: u32 = 16 * 1024;
 /// How long streams may take to end when nothing else is under way, and how often that is looked
 /// at.
 const STREAMS_GRACE: Duration = Duration::from_secs(3);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// How often readiness is told.
+const READINESS_EVERY: Duration = Duration::from_millis(250);
 /// A silent connection is asked whether it still lives.
 const KEEPALIVE: Duration = Duration::from_secs(20);
 
@@ -116,7 +120,8 @@ impl Parts {
         let ticking = (Arc::clone(&ticks), store.clone(), ended.clone());
         tokio::spawn(async move { ticking.0.go_on(&ticking.1, &ticking.2).await });
         if let Some(listener) = probes {
-            let probed = http::serve(listener, Arc::clone(&engine), ticks, ended.clone());
+            let probed =
+                http::serve(listener, Arc::clone(&engine), Arc::clone(&ticks), ended.clone());
             tokio::spawn(async move {
                 if let Err(error) = probed.await {
                     tracing::error!(error = %error, "probes are not served any more");
@@ -125,7 +130,7 @@ impl Parts {
         }
         let authenticator = Authenticator::new(store.clone());
         let gate = GateLayer::new(authenticator, is_dev, options.trusted_proxies);
-        let served = serve_calls(grpc, engine, gate, shutdown, options.grace_ms).await;
+        let served = serve_calls(grpc, engine, gate, ticks, shutdown, options.grace_ms).await;
         drop(_end);
         store.close().await;
         served
@@ -136,12 +141,14 @@ async fn serve_calls(
     listener: TcpListener,
     engine: Arc<Engine>,
     gate: GateLayer,
+    ticks: Arc<Ticks>,
     shutdown: CancellationToken,
     grace_ms: u64,
 ) -> Result<(), EngineError> {
     let under_way = gate.under_way();
     let (health, health_service) = tonic_health::server::health_reporter();
     report(&health, true).await;
+    tokio::spawn(readiness(health.clone(), ticks, shutdown.clone()));
     let unreadable =
         |error: tonic_reflection::server::Error| EngineError::Reflection(error.to_string());
     let reflection = || {
@@ -163,7 +170,7 @@ async fn serve_calls(
         .add_service(rpc::registry_service(Arc::clone(&engine)))
         .add_service(rpc::proxy_service(Arc::clone(&engine)))
         .add_service(rpc::operator_service(engine));
-    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+    let incoming = Bounded::http2(listener).incoming();
     let stopping = shutdown.clone();
     let serving = router.serve_with_incoming_shutdown(incoming, async move {
         stopping.cancelled().await;
@@ -202,6 +209,24 @@ async fn left_alone(shutdown: &CancellationToken, under_way: &UnderWay) {
         let since = *quiet_since.get_or_insert_with(Instant::now);
         if since.elapsed() >= STREAMS_GRACE {
             return;
+        }
+    }
+}
+
+/// Says of the service [`READY`] what `/ready` says, so that proxies follow.
+async fn readiness(health: HealthReporter, ticks: Arc<Ticks>, shutdown: CancellationToken) {
+    loop {
+        let status = match ticks.verdict() {
+            Ok(()) if !shutdown.is_cancelled() => tonic_health::ServingStatus::Serving,
+            Ok(()) | Err(_) => tonic_health::ServingStatus::NotServing,
+        };
+        health.set_service_status(READY, status).await;
+        if shutdown.is_cancelled() {
+            return;
+        }
+        tokio::select! {
+            () = shutdown.cancelled() => {}
+            () = tokio::time::sleep(READINESS_EVERY) => {}
         }
     }
 }

@@ -9,3 +9,7 @@ pub mod v1 {
 /// The encoded file descriptor set, for reflection.
 pub const FILE_DESCRIPTOR_SET: &[u8] =
     include_bytes!(concat!(env!("OUT_DIR"), "/undolog_descriptor.bin"));
+
+/// The name under which the health service says whether calls are welcome, as `/ready` does. The
+/// other names say whether the process serves: whoever restarts engines looks at those.
+pub const READY: &str = "undolog.ready";

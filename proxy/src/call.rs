@@ -10,10 +10,12 @@ use tonic::{
     metadata::{Ascii, MetadataMap, MetadataValue},
     transport::{Channel, Endpoint},
 };
+use tonic_health::pb::health_client::HealthClient;
 use undolog_core::{
     limits::{GRPC_MESSAGE_BYTES_MAX, REQUEST_DEADLINE_MS},
     reason::Reason,
 };
+use undolog_listen::Who;
 use undolog_proto::v1::{
     undo_log_engine_client::UndoLogEngineClient, undo_log_operator_client::UndoLogOperatorClient,
     undo_log_proxy_client::UndoLogProxyClient, undo_log_registry_client::UndoLogRegistryClient,
@@ -42,10 +44,22 @@ const PASSED_ON: [HeaderName; 4] = [
     HeaderName::from_static("x-undolog-session-id"),
 ];
 
-/// The way to the engine. Cheap to clone; the connection is shared and made again when it breaks.
+/// What a stream of the engine may have sent before its client took it, and all streams together:
+/// no stream that nobody reads is in the way of another one.
+const STREAM_WINDOW: u32 = 256 * 1024;
+const STREAMS_WINDOW: u32 = 512 * STREAM_WINDOW;
+
+/// The way to the engine. Cheap to clone. Each connection is shared, and made again when it breaks.
 #[derive(Debug, Clone)]
 pub(crate) struct EngineChannel {
-    channel: Channel,
+    /// What is answered soon.
+    calls: Channel,
+    /// Reports, heartbeats, ticks and look-ups of keys: nothing else is in their way.
+    reports: Channel,
+    /// Calls that wait for a decision.
+    waits: Channel,
+    /// Answers that are read as slowly as their clients read.
+    streams: Channel,
 }
 
 impl EngineChannel {
@@ -57,30 +71,66 @@ impl EngineChannel {
             .keep_alive_timeout(KEEPALIVE)
             .keep_alive_while_idle(true)
             .tcp_nodelay(true);
-        Ok(Self { channel: endpoint.connect_lazy() })
+        let streams = endpoint
+            .clone()
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(STREAMS_WINDOW);
+        Ok(Self {
+            calls: endpoint.connect_lazy(),
+            reports: endpoint.connect_lazy(),
+            waits: endpoint.connect_lazy(),
+            streams: streams.connect_lazy(),
+        })
     }
 
     pub(crate) fn engine(&self) -> UndoLogEngineClient<Channel> {
-        UndoLogEngineClient::new(self.channel.clone())
+        UndoLogEngineClient::new(self.calls.clone())
+            .max_decoding_message_size(GRPC_MESSAGE_BYTES_MAX)
+    }
+
+    /// For Commit and Fail.
+    pub(crate) fn reports(&self) -> UndoLogEngineClient<Channel> {
+        UndoLogEngineClient::new(self.reports.clone())
+            .max_decoding_message_size(GRPC_MESSAGE_BYTES_MAX)
+    }
+
+    /// For an Intercept that waits.
+    pub(crate) fn waits(&self) -> UndoLogEngineClient<Channel> {
+        UndoLogEngineClient::new(self.waits.clone())
             .max_decoding_message_size(GRPC_MESSAGE_BYTES_MAX)
     }
 
     pub(crate) fn sessions(&self) -> UndoLogSessionsClient<Channel> {
-        UndoLogSessionsClient::new(self.channel.clone())
+        UndoLogSessionsClient::new(self.calls.clone())
+            .max_decoding_message_size(GRPC_MESSAGE_BYTES_MAX)
+    }
+
+    /// For heartbeats.
+    pub(crate) fn heartbeats(&self) -> UndoLogSessionsClient<Channel> {
+        UndoLogSessionsClient::new(self.reports.clone())
+    }
+
+    /// For events and replays.
+    pub(crate) fn streams(&self) -> UndoLogSessionsClient<Channel> {
+        UndoLogSessionsClient::new(self.streams.clone())
             .max_decoding_message_size(GRPC_MESSAGE_BYTES_MAX)
     }
 
     pub(crate) fn registry(&self) -> UndoLogRegistryClient<Channel> {
-        UndoLogRegistryClient::new(self.channel.clone())
+        UndoLogRegistryClient::new(self.calls.clone())
             .max_decoding_message_size(GRPC_MESSAGE_BYTES_MAX)
     }
 
     pub(crate) fn proxy(&self) -> UndoLogProxyClient<Channel> {
-        UndoLogProxyClient::new(self.channel.clone())
+        UndoLogProxyClient::new(self.reports.clone())
+    }
+
+    pub(crate) fn health(&self) -> HealthClient<Channel> {
+        HealthClient::new(self.reports.clone())
     }
 
     pub(crate) fn operator(&self) -> UndoLogOperatorClient<Channel> {
-        UndoLogOperatorClient::new(self.channel.clone())
+        UndoLogOperatorClient::new(self.calls.clone())
             .max_decoding_message_size(GRPC_MESSAGE_BYTES_MAX)
     }
 }
@@ -97,6 +147,8 @@ fn insert_via(metadata: &mut MetadataMap, proxy: Uuid) {
 pub(crate) struct Caller {
     metadata: MetadataMap,
     session: String,
+    /// Whose share of this proxy its requests take; `None`: nobody's, in development mode.
+    pub(crate) who: Option<Who>,
 }
 
 impl Caller {
@@ -125,7 +177,7 @@ impl Caller {
         }
         let session = metadata.get("x-undolog-session-id").and_then(|value| value.to_str().ok());
         let session = session.unwrap_or_default().to_owned();
-        Ok(Self { metadata, session })
+        Ok(Self { metadata, session, who: None })
     }
 
     /// A proxy itself, with a key of its own.
@@ -136,14 +188,14 @@ impl Caller {
         let mut metadata = MetadataMap::new();
         metadata.insert("x-api-key", value);
         insert_via(&mut metadata, proxy);
-        Ok(Self { metadata, session: String::new() })
+        Ok(Self { metadata, session: String::new(), who: None })
     }
 
     /// A proxy beside a development server, which asks for no key.
     pub(crate) fn dev(proxy: Uuid) -> Self {
         let mut metadata = MetadataMap::new();
         insert_via(&mut metadata, proxy);
-        Self { metadata, session: String::new() }
+        Self { metadata, session: String::new(), who: None }
     }
 
     /// The same caller, and where it asks from.
@@ -152,6 +204,15 @@ impl Caller {
             self.metadata.insert("x-undolog-client-ip", value);
         }
         self
+    }
+
+    /// The same caller with nothing but its key, for asking whose that is.
+    pub(crate) fn key_only(&self) -> Self {
+        let mut metadata = self.metadata.clone();
+        for name in ["x-undolog-org-id", "x-undolog-session-id", "x-undolog-via"] {
+            metadata.remove(name);
+        }
+        Self { metadata, session: String::new(), who: None }
     }
 
     /// The session that a request means: its own word, else the header's.
@@ -203,7 +264,8 @@ impl Caller {
                 Ok(response) => return Ok(response.into_inner()),
                 Err(status) => {
                     let refused = Refused::from(status);
-                    let is_away = refused.code == Reason::Unavailable.as_str();
+                    let is_away = refused.code == Reason::Unavailable.as_str()
+                        && refused.grpc != Some(Code::Unimplemented);
                     if !is_away || Instant::now() + pause >= again_until {
                         return Err(refused);
                     }

@@ -18,6 +18,8 @@ pub(crate) struct Refused {
     pub(crate) message: String,
     pub(crate) retry_after_ms: Option<u64>,
     pub(crate) ids: Ids,
+    /// What the engine's status was, for whoever has to tell apart what callers need not.
+    pub(crate) grpc: Option<Code>,
 }
 
 impl Refused {
@@ -51,27 +53,33 @@ impl From<Refusal> for Refused {
             message: refusal.message,
             retry_after_ms: refusal.retry_after_ms,
             ids: refusal.metadata.into_iter().map(|(key, value)| (key.to_owned(), value)).collect(),
+            grpc: None,
         }
     }
 }
 
 impl From<Status> for Refused {
     fn from(status: Status) -> Self {
-        let details = status.get_error_details();
-        let Some(info) = details.error_info() else { return without_reason(&status) };
-        let Ok(reason) = info.reason.parse::<Reason>() else {
-            // A newer engine knows reasons that this proxy does not; the code still says enough.
-            let known = without_reason(&status);
-            return Self { code: Cow::Owned(info.reason.clone()), ..known };
-        };
-        let delay = details.retry_info().and_then(|retry| retry.retry_delay);
-        Self {
-            status: status_of(reason),
-            code: Cow::Borrowed(reason.as_str()),
-            message: status.message().to_owned(),
-            retry_after_ms: delay.and_then(|delay| u64::try_from(delay.as_millis()).ok()),
-            ids: info.metadata.clone().into_iter().collect(),
-        }
+        Self { grpc: Some(status.code()), ..of_status(&status) }
+    }
+}
+
+fn of_status(status: &Status) -> Refused {
+    let details = status.get_error_details();
+    let Some(info) = details.error_info() else { return without_reason(status) };
+    let Ok(reason) = info.reason.parse::<Reason>() else {
+        // A newer engine knows reasons that this proxy does not; the code still says enough.
+        let known = without_reason(status);
+        return Refused { code: Cow::Owned(info.reason.clone()), ..known };
+    };
+    let delay = details.retry_info().and_then(|retry| retry.retry_delay);
+    Refused {
+        status: status_of(reason),
+        code: Cow::Borrowed(reason.as_str()),
+        message: status.message().to_owned(),
+        retry_after_ms: delay.and_then(|delay| u64::try_from(delay.as_millis()).ok()),
+        ids: info.metadata.clone().into_iter().collect(),
+        grpc: None,
     }
 }
 

@@ -8,6 +8,7 @@
 mod approved;
 mod call;
 mod error;
+mod keys;
 mod options;
 mod outcome;
 mod rate;

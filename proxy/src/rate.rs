@@ -1,24 +1,35 @@
-//! One token bucket per key.
+//! One token bucket per key or address.
 
 use std::{
     collections::HashMap,
-    hash::{BuildHasher as _, RandomState},
     sync::{Mutex, PoisonError},
     time::Duration,
 };
 
 use tokio::time::Instant;
+use undolog_core::reason::{Reason, Refusal};
 
-/// Keys that are told apart. The rest shares one bucket, so that invented keys cost no memory.
+use crate::error::Refused;
+
+/// Buckets that are kept. Where more are needed the rest shares one, so that memory is bounded.
 const KEYS_MAX: usize = 16_384;
+/// The shortest time between two looks for buckets that are full again.
+const CLEAN_EVERY: Duration = Duration::from_secs(1);
 
 /// How fast each key may ask.
 #[derive(Debug)]
 pub(crate) struct Rates {
     per_second: f64,
     burst: f64,
-    hasher: RandomState,
-    buckets: Mutex<HashMap<u64, Bucket>>,
+    buckets: Mutex<Buckets>,
+}
+
+#[derive(Debug, Default)]
+struct Buckets {
+    by_key: HashMap<u64, Bucket>,
+    /// Whoever finds no room.
+    rest: Option<Bucket>,
+    cleaned: Option<Instant>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -30,30 +41,46 @@ struct Bucket {
 impl Rates {
     /// `None`: no limit was asked for.
     pub(crate) fn new(per_second: u32, burst: u32) -> Option<Self> {
-        (per_second > 0).then(|| Self {
+        (per_second > 0).then(|| Self::of(per_second, burst))
+    }
+
+    /// So many a second, which is not zero, and so many in a row.
+    pub(crate) fn of(per_second: u32, burst: u32) -> Self {
+        Self {
             per_second: f64::from(per_second),
             burst: f64::from(burst.max(per_second).max(1)),
-            hasher: RandomState::new(),
             buckets: Mutex::default(),
-        })
+        }
     }
 
     /// Takes a token of this key, or answers when there will be one.
-    pub(crate) fn take(&self, key: &[u8]) -> Result<(), Duration> {
+    pub(crate) fn take(&self, key: u64) -> Result<(), Duration> {
         self.take_at(key, Instant::now())
     }
 
-    fn take_at(&self, key: &[u8], now: Instant) -> Result<(), Duration> {
+    /// Whether there is a token of this key.
+    pub(crate) fn has_token(&self, key: u64) -> bool {
+        let now = Instant::now();
+        let buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
+        buckets.by_key.get(&key).is_none_or(|bucket| self.filled(*bucket, now) >= 1.0)
+    }
+
+    fn take_at(&self, key: u64, now: Instant) -> Result<(), Duration> {
         let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut id = self.hasher.hash_one(key);
-        if !buckets.contains_key(&id) && buckets.len() >= KEYS_MAX {
-            buckets.retain(|_, bucket| self.filled(*bucket, now) < self.burst);
-            if buckets.len() >= KEYS_MAX {
-                id = 0;
+        let is_new = !buckets.by_key.contains_key(&key);
+        if is_new && buckets.by_key.len() >= KEYS_MAX {
+            let is_due = |at| now.saturating_duration_since(at) >= CLEAN_EVERY;
+            if buckets.cleaned.is_none_or(is_due) {
+                buckets.cleaned = Some(now);
+                buckets.by_key.retain(|_, bucket| self.filled(*bucket, now) < self.burst);
             }
         }
         let full = Bucket { tokens: self.burst, at: now };
-        let bucket = buckets.entry(id).or_insert(full);
+        let bucket = if is_new && buckets.by_key.len() >= KEYS_MAX {
+            buckets.rest.get_or_insert(full)
+        } else {
+            buckets.by_key.entry(key).or_insert(full)
+        };
         let tokens = self.filled(*bucket, now);
         let enough = tokens >= 1.0;
         *bucket = Bucket { tokens: if enough { tokens - 1.0 } else { tokens }, at: now };
@@ -69,6 +96,13 @@ impl Rates {
     }
 }
 
+/// The refusal of a caller that asks faster than it may.
+pub(crate) fn too_fast(wait: Duration) -> Refused {
+    let mut refused = Refused::from(Refusal::new(Reason::RateLimited));
+    refused.retry_after_ms = u64::try_from(wait.as_millis()).ok().map(|ms| ms.max(1));
+    refused
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -78,12 +112,12 @@ mod tests {
         let rates = Rates::new(2, 3).expect("a limit");
         let start = Instant::now();
         for _ in 0..3 {
-            assert_eq!(rates.take_at(b"a", start), Ok(()));
+            assert_eq!(rates.take_at(1, start), Ok(()));
         }
-        assert_eq!(rates.take_at(b"a", start), Err(Duration::from_millis(500)));
-        assert_eq!(rates.take_at(b"b", start), Ok(()));
-        assert_eq!(rates.take_at(b"a", start + Duration::from_millis(500)), Ok(()));
-        assert!(rates.take_at(b"a", start + Duration::from_millis(500)).is_err());
+        assert_eq!(rates.take_at(1, start), Err(Duration::from_millis(500)));
+        assert_eq!(rates.take_at(2, start), Ok(()));
+        assert_eq!(rates.take_at(1, start + Duration::from_millis(500)), Ok(()));
+        assert!(rates.take_at(1, start + Duration::from_millis(500)).is_err());
         assert!(Rates::new(0, 9).is_none());
     }
 
@@ -91,11 +125,11 @@ mod tests {
     fn invented_keys_share_what_is_left() {
         let rates = Rates::new(1, 1).expect("a limit");
         let start = Instant::now();
-        for key in 0..KEYS_MAX + 10 {
+        for key in 0..KEYS_MAX as u64 + 10 {
             // The first ones spend their bucket, so that none of them can be forgotten.
-            let _spent = rates.take_at(&key.to_le_bytes(), start);
+            let _spent = rates.take_at(key, start);
         }
         let buckets = rates.buckets.lock().expect("the buckets");
-        assert!(buckets.len() <= KEYS_MAX + 1, "{}", buckets.len());
+        assert!(buckets.by_key.len() <= KEYS_MAX, "{}", buckets.by_key.len());
     }
 }

@@ -6,6 +6,7 @@ use http::{HeaderName, Method, header};
 use tokio::{net::TcpListener, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 use tower_http::cors::{AllowOrigin, CorsLayer};
+use undolog_listen::{Bounded, Peer};
 
 use crate::{
     approved,
@@ -71,13 +72,14 @@ async fn run(
     shutdown: CancellationToken,
 ) -> Result<(), ProxyError> {
     tokio::spawn(upkeep::run(Arc::clone(&proxy)));
+    tokio::spawn(upkeep::follow(Arc::clone(&proxy)));
     for executor in proxy.executors.clone() {
         proxy.tasks.spawn(approved::run(Arc::clone(&proxy), executor));
     }
     let router = rest::router(Arc::clone(&proxy), cors(&options));
-    let service = router.into_make_service_with_connect_info::<SocketAddr>();
-    let serving =
-        axum::serve(listener, service).with_graceful_shutdown(shutdown.clone().cancelled_owned());
+    let service = router.into_make_service_with_connect_info::<Peer>();
+    let serving = axum::serve(Bounded::http1(listener), service)
+        .with_graceful_shutdown(shutdown.clone().cancelled_owned());
     let drained = async {
         let served = serving.await.map_err(|error| ProxyError::Serve(error.to_string()));
         proxy.tasks.close();

@@ -9,22 +9,33 @@ use std::{
 };
 
 use http::HeaderMap;
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::Notify;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use undolog_core::networks::Networks;
 use undolog_egress::Egress;
+use undolog_listen::Places;
 use uuid::Uuid;
 
 use crate::{
     call::{Caller, EngineChannel},
+    keys::Keys,
     options::{ProxyError, ProxyOptions},
     rate::Rates,
 };
 
-/// Requests that one proxy works on at once, those that wait included.
+/// Requests that one proxy works on at once, those that wait included. Of these and of the others
+/// an organisation can have half, and a key half of that.
 const IN_FLIGHT_MAX: usize = 4_096;
+/// Calls that wait for a decision at once.
+const WAITS_MAX: usize = 2_048;
 /// Event streams that one proxy serves at once.
 const STREAMS_MAX: usize = 256;
+/// Replays that one proxy serves at once.
+const REPLAYS_MAX: usize = 256;
+/// Bodies that one proxy holds in memory at once, in KiB; those of reports apart from the others.
+const BODIES_KIB_MAX: usize = 256 * 1024;
+/// How often one address may read the document, a second and in a row.
+const DOCUMENTS: (u32, u32) = (10, 50);
 
 /// A proxy.
 #[derive(Debug)]
@@ -32,8 +43,15 @@ pub(crate) struct Proxy {
     pub(crate) channel: EngineChannel,
     pub(crate) egress: Egress,
     pub(crate) rates: Option<Rates>,
-    pub(crate) in_flight: Arc<Semaphore>,
-    pub(crate) streams: Arc<Semaphore>,
+    pub(crate) keys: Keys,
+    /// Readings of the document, by address.
+    pub(crate) documents: Rates,
+    pub(crate) in_flight: Arc<Places>,
+    pub(crate) waits: Arc<Places>,
+    pub(crate) streams: Arc<Places>,
+    pub(crate) replays: Arc<Places>,
+    pub(crate) bodies: Arc<Places>,
+    pub(crate) report_bodies: Arc<Places>,
     /// Work that goes on when its caller has gone.
     pub(crate) tasks: TaskTracker,
     /// No new work.
@@ -66,8 +84,14 @@ impl Proxy {
             channel: EngineChannel::new(&options.engine_url)?,
             egress: Egress::new(&options.egress)?,
             rates: Rates::new(options.rate_per_second, options.rate_burst),
-            in_flight: Arc::new(Semaphore::new(IN_FLIGHT_MAX)),
-            streams: Arc::new(Semaphore::new(STREAMS_MAX)),
+            keys: Keys::new(),
+            documents: Rates::of(DOCUMENTS.0, DOCUMENTS.1),
+            in_flight: Places::new("requests under way", IN_FLIGHT_MAX),
+            waits: Places::new("waiting calls", WAITS_MAX),
+            streams: Places::new("event streams", STREAMS_MAX),
+            replays: Places::new("replays under way", REPLAYS_MAX),
+            bodies: Places::new("KiB of bodies", BODIES_KIB_MAX),
+            report_bodies: Places::new("KiB of reports", BODIES_KIB_MAX),
             tasks: TaskTracker::new(),
             stop,
             give_up: CancellationToken::new(),

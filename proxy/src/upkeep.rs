@@ -1,5 +1,5 @@
-//! What a proxy does beside requests: it says that proxies run, and finds out whether the engine
-//! answers.
+//! What a proxy does beside requests: it says that proxies run, and follows whether its engine is
+//! ready.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -11,47 +11,71 @@ use tokio::{
     time::{Instant, MissedTickBehavior},
 };
 use tonic::{Request, Status};
-use undolog_core::limits::{TICK_LATE_MS, TICK_MS};
-use undolog_proto::v1;
+use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus};
+use undolog_core::limits::TICK_MS;
+use undolog_proto::{READY, v1};
 
 use crate::{
     call::{Caller, is_answer},
     service::Proxy,
 };
 
-/// Ticks, or asks whether the engine answers, until the proxy stops.
+/// How often the engine is asked whether it is ready, and how long it may take to answer. One slow
+/// answer says nothing yet; none for [`SILENT_FOR`] does.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+const LOOK_TIME: Duration = Duration::from_millis(1_200);
+const SILENT_FOR: Duration = Duration::from_millis(1_200);
+
+/// Follows whether the engine is ready, until the proxy stops.
+pub(crate) async fn follow(proxy: Arc<Proxy>) {
+    let mut last: Option<Instant> = None;
+    loop {
+        let is_ready = match tokio::time::timeout(LOOK_TIME, is_engine_ready(&proxy)).await {
+            Ok(is_ready) => is_ready,
+            Err(_) => last.is_some_and(|at| at.elapsed() < SILENT_FOR),
+        };
+        if is_ready {
+            last = Some(Instant::now());
+        }
+        proxy.answers.store(is_ready, Ordering::Relaxed);
+        tokio::select! {
+            () = proxy.stop.cancelled() => return,
+            () = tokio::time::sleep(LOOK_EVERY) => {}
+        }
+    }
+}
+
+async fn is_engine_ready(proxy: &Proxy) -> bool {
+    let asked = HealthCheckRequest { service: READY.to_owned() };
+    match proxy.channel.health().check(asked).await {
+        Ok(answer) => answer.into_inner().status() == ServingStatus::Serving,
+        // An older engine, which knows no such name: that it answers is all that it can say.
+        Err(status) => is_answer(&status),
+    }
+}
+
+/// Ticks with each key of this proxy, until it stops.
 pub(crate) async fn run(proxy: Arc<Proxy>) {
+    if proxy.executors.is_empty() {
+        return;
+    }
     let mut every = tokio::time::interval(Duration::from_millis(TICK_MS));
     every.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut last: Option<Instant> = None;
     loop {
         tokio::select! {
             () = proxy.stop.cancelled() => return,
             _ = every.tick() => {}
         }
-        let answered = tokio::time::timeout(Duration::from_millis(TICK_MS), answered(&proxy)).await;
-        if answered == Ok(true) {
-            last = Some(Instant::now());
-        }
-        let late = Duration::from_millis(TICK_LATE_MS);
-        let is_fresh = last.is_some_and(|at| at.elapsed() <= late);
-        proxy.answers.store(is_fresh, Ordering::Relaxed);
-        if !is_fresh {
-            // Soon, not after a whole turn: callers wait for it.
+        let ticked = tokio::time::timeout(Duration::from_millis(TICK_MS), ticks(&proxy)).await;
+        if ticked != Ok(true) {
+            // Soon, not after a whole turn: sessions are kept by it.
             every.reset_after(Duration::from_millis(250));
         }
     }
 }
 
-async fn answered(proxy: &Arc<Proxy>) -> bool {
-    if proxy.executors.is_empty() {
-        // Without a key the refusal is the answer.
-        return match tick(proxy, &Caller::default()).await {
-            Ok(()) => true,
-            Err(status) => is_answer(&status),
-        };
-    }
-    // Each organisation hears its own: another's ticks say nothing to it.
+/// Whether a tick got through. Each organisation hears its own: another's ticks say nothing to it.
+async fn ticks(proxy: &Arc<Proxy>) -> bool {
     let mut ticks = JoinSet::new();
     for caller in &proxy.executors {
         let (proxy, caller) = (Arc::clone(proxy), caller.clone());

@@ -1,30 +1,35 @@
-//! Who a presented key is: one indexed look-up, kept for a few seconds.
+//! Who a presented key is: looked up together with others that are presented at the same time, and
+//! kept for a few seconds.
+//!
+//! Nobody is refused because of what others presented: a flood of invented keys makes the rounds
+//! larger, not the answers fewer.
 
 use std::{
     collections::HashMap,
-    net::IpAddr,
     str::FromStr as _,
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use sqlx::FromRow;
-use tokio::time::Instant;
-use undolog_core::{reason::Reason, role::Role};
+use tokio::{sync::oneshot, time::Instant};
+use undolog_core::role::Role;
 use uuid::Uuid;
 
 use crate::{error::StepError, owner::KeyHash, pool::Store};
 
 /// How long an answer is kept: a revoked key works no longer than this.
 const KEPT_FOR: Duration = Duration::from_secs(5);
-/// Answers that are kept.
+/// How old an answer may be that lets a call or a stream go on. It is asked for as often, so that
+/// both times together stay below [`KEPT_FOR`].
+pub const RECHECK_EVERY: Duration = Duration::from_secs(2);
+/// Answers that are kept, of known and of unknown keys each: invented keys displace no real one.
 const KEPT_MAX: usize = 10_000;
-/// Unknown keys that one address may present in a row before it has to wait.
-const FAILURES_BURST: f64 = 50.0;
-/// Unknown keys a second that one address may present in the long run.
-const FAILURES_PER_SECOND: f64 = 5.0;
-/// Addresses whose failures are counted.
-const PEERS_MAX: usize = 10_000;
+/// Keys that one statement looks up.
+const ROUND_MAX: usize = 1_000;
+/// How long one round may take: those who wait are told soon, and the next round has another
+/// connection.
+const ROUND_TIME: Duration = Duration::from_secs(5);
 
 /// Who a key belongs to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,6 +48,7 @@ pub struct Identity {
 
 #[derive(Debug, FromRow)]
 struct IdentityRow {
+    hash: Vec<u8>,
     key_id: Uuid,
     org_id: Uuid,
     org_slug: String,
@@ -50,116 +56,247 @@ struct IdentityRow {
     role: String,
 }
 
+/// What a look-up found, for everybody who asked for the same key.
+type Found = Result<Option<Arc<Identity>>, NotAnswered>;
+
+/// Why a look-up has no answer; it can be told to many.
+#[derive(Debug, Clone)]
+enum NotAnswered {
+    Unavailable,
+    Corrupt(String),
+}
+
+impl From<NotAnswered> for StepError {
+    fn from(error: NotAnswered) -> Self {
+        match error {
+            NotAnswered::Unavailable => sqlx::Error::PoolTimedOut.into(),
+            NotAnswered::Corrupt(why) => Self::Corrupt(why),
+        }
+    }
+}
+
 /// Looks presented keys up.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Authenticator {
     store: Store,
-    kept: Mutex<HashMap<KeyHash, (Instant, Option<Identity>)>>,
-    failures: Mutex<HashMap<IpAddr, (Instant, f64)>>,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    known: Mutex<HashMap<KeyHash, (Instant, Arc<Identity>)>>,
+    unknown: Mutex<HashMap<KeyHash, Instant>>,
+    asked: Mutex<Asked>,
+}
+
+/// Keys that wait for the next round.
+#[derive(Debug, Default)]
+struct Asked {
+    waiting: HashMap<KeyHash, Vec<oneshot::Sender<Found>>>,
+    is_running: bool,
 }
 
 impl Authenticator {
     /// An authenticator on the journal.
     #[must_use]
     pub fn new(store: Store) -> Self {
-        Self { store, kept: Mutex::default(), failures: Mutex::default() }
+        Self { store, shared: Arc::default() }
     }
 
-    /// Who presents this key; `None`: nobody whom we know. An address that presented too many
-    /// unknown keys is refused without a look-up.
+    /// Who presents this key; `None`: nobody whom we know.
+    ///
+    /// # Errors
+    /// The journal does not answer.
     pub async fn authenticate(
         &self,
-        presented: &str,
-        peer: Option<IpAddr>,
-    ) -> Result<Option<Identity>, StepError> {
-        let Some(hash) = KeyHash::of(presented) else {
-            self.failed(peer);
+        presented: Option<KeyHash>,
+    ) -> Result<Option<Arc<Identity>>, StepError> {
+        // What has not the form of a key is looked for nowhere.
+        let Some(hash) = presented else {
+            metrics::counter!("undolog_auth_failures_total").increment(1);
             return Ok(None);
         };
-        if let Some(identity) = self.kept(hash) {
-            return Ok(identity);
+        match self.kept(hash, KEPT_FOR) {
+            Some(found) => Ok(found),
+            None => self.ask(hash).await,
         }
-        if peer.is_some_and(|peer| self.must_wait(peer)) {
-            metrics::counter!("undolog_auth_limited_total").increment(1);
-            return Err(StepError::refuse(
-                Reason::RateLimited,
-                "too many unknown API keys came from this address",
-            ));
-        }
-        // The time before the look-up, so that a key revoked during it is kept no longer.
-        let asked_at = Instant::now();
-        let identity = self.look_up(hash).await?;
-        if identity.is_none() {
-            self.failed(peer);
-        }
-        self.keep(hash, asked_at, identity.clone());
-        Ok(identity)
     }
 
-    async fn look_up(&self, hash: KeyHash) -> Result<Option<Identity>, StepError> {
-        let row = match self.store.note(self.row(hash).await) {
-            // The pool's connection had ended before it was asked.
-            Err(error) if error.is_connection_lost() => self.row(hash).await?,
-            first => first?,
+    /// Whether a key that was known is still one. It is asked for every [`RECHECK_EVERY`].
+    ///
+    /// # Errors
+    /// The journal does not answer, so nobody knows.
+    pub async fn is_valid(&self, hash: KeyHash) -> Result<bool, StepError> {
+        match self.kept(hash, RECHECK_EVERY) {
+            Some(found) => Ok(found.is_some()),
+            None => Ok(self.ask(hash).await?.is_some()),
+        }
+    }
+
+    /// Waits for the round that looks this key up.
+    async fn ask(&self, hash: KeyHash) -> Result<Option<Arc<Identity>>, StepError> {
+        let (sender, answer) = oneshot::channel();
+        if self.shared.wait(hash, sender) {
+            // One round at a time, so that a flood leaves the connections to the reports. A task of
+            // its own: whoever goes away stops nobody else's look-up.
+            tokio::spawn(self.clone().rounds());
+        }
+        Ok(answer.await.map_err(|_| StepError::Interrupted)??)
+    }
+
+    /// Looks keys up until none waits.
+    async fn rounds(self) {
+        let running = Running(Arc::clone(&self.shared));
+        while let Some(round) = running.0.next_round() {
+            let hashes: Vec<KeyHash> = round.iter().map(|(hash, _)| *hash).collect();
+            // The time before the look-up, so that a key revoked during it is kept no longer.
+            let asked_at = Instant::now();
+            let found = self.look_up(&hashes).await;
+            for (hash, askers) in round {
+                let found = match &found {
+                    Ok(found) => found.get(&hash).cloned().unwrap_or(Ok(None)),
+                    Err(error) => Err(error.clone()),
+                };
+                if let Ok(found) = &found {
+                    self.shared.keep(hash, asked_at, found.clone());
+                }
+                for asker in askers {
+                    // Whoever asked may have gone away.
+                    let _ = asker.send(found.clone());
+                }
+            }
+        }
+    }
+
+    async fn look_up(&self, hashes: &[KeyHash]) -> Result<HashMap<KeyHash, Found>, NotAnswered> {
+        let rows = async {
+            match self.store.note(self.rows(hashes).await) {
+                // The pool's connection had ended before it was asked.
+                Err(error) if error.is_connection_lost() => {
+                    self.store.note(self.rows(hashes).await)
+                }
+                first => first,
+            }
         };
-        row.map(|row| {
-            let role = Role::from_str(&row.role).map_err(|e| StepError::Corrupt(e.to_string()))?;
-            Ok(Identity {
-                key_id: row.key_id,
-                org_id: row.org_id,
-                org_slug: row.org_slug,
-                principal: row.principal,
-                role,
-            })
-        })
-        .transpose()
+        let rows = tokio::time::timeout(ROUND_TIME, rows).await.unwrap_or_else(|_| {
+            self.store.distrust_connections();
+            Err(sqlx::Error::PoolTimedOut.into())
+        });
+        let rows = rows.map_err(|error| {
+            if !error.is_unavailable() {
+                return NotAnswered::Corrupt(error.to_string());
+            }
+            tracing::debug!(%error, "keys were not looked up");
+            NotAnswered::Unavailable
+        })?;
+        let read = |row: IdentityRow| {
+            let hash = KeyHash(row.hash.try_into().ok()?);
+            let found = match Role::from_str(&row.role) {
+                Err(error) => Err(NotAnswered::Corrupt(error.to_string())),
+                Ok(role) => Ok(Some(Arc::new(Identity {
+                    key_id: row.key_id,
+                    org_id: row.org_id,
+                    org_slug: row.org_slug,
+                    principal: row.principal,
+                    role,
+                }))),
+            };
+            Some((hash, found))
+        };
+        Ok(rows.into_iter().filter_map(read).collect())
     }
 
-    async fn row(&self, hash: KeyHash) -> Result<Option<IdentityRow>, StepError> {
-        Ok(sqlx::query_as("SELECT * FROM undolog_authenticate($1)")
-            .bind(hash.0.as_slice())
-            .fetch_optional(self.store.reserve())
-            .await?)
+    async fn rows(&self, hashes: &[KeyHash]) -> Result<Vec<IdentityRow>, StepError> {
+        let hashes: Vec<&[u8]> = hashes.iter().map(|hash| hash.0.as_slice()).collect();
+        Ok(sqlx::query_as(
+            "SELECT asked.hash, found.* FROM unnest($1::bytea[]) AS asked(hash)
+             CROSS JOIN LATERAL undolog_authenticate(asked.hash) AS found",
+        )
+        .bind(hashes)
+        .fetch_all(self.store.reserve())
+        .await?)
     }
 
     #[expect(clippy::option_option, reason = "the outer one says whether an answer is kept")]
-    fn kept(&self, hash: KeyHash) -> Option<Option<Identity>> {
-        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let (at, identity) = kept.get(&hash)?;
-        (at.elapsed() < KEPT_FOR).then(|| identity.clone())
-    }
-
-    fn keep(&self, hash: KeyHash, asked_at: Instant, identity: Option<Identity>) {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.len() >= KEPT_MAX {
-            kept.retain(|_, (at, _)| at.elapsed() < KEPT_FOR);
+    fn kept(&self, hash: KeyHash, at_most: Duration) -> Option<Option<Arc<Identity>>> {
+        if let Some((at, identity)) = lock(&self.shared.known).get(&hash) {
+            return (at.elapsed() < at_most).then(|| Some(Arc::clone(identity)));
         }
-        // Still full: that many keys are in use at once, so the newest is simply looked up again.
-        if kept.len() < KEPT_MAX {
-            kept.insert(hash, (asked_at, identity));
-        }
-    }
-
-    fn failed(&self, peer: Option<IpAddr>) {
-        metrics::counter!("undolog_auth_failures_total").increment(1);
-        let Some(peer) = peer else { return };
-        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
-        if failures.len() >= PEERS_MAX {
-            failures.retain(|_, (at, count)| level(*at, *count) > 0.0);
-        }
-        if failures.len() < PEERS_MAX || failures.contains_key(&peer) {
-            let (at, count) = failures.get(&peer).copied().unwrap_or((Instant::now(), 0.0));
-            failures.insert(peer, (Instant::now(), level(at, count) + 1.0));
-        }
-    }
-
-    fn must_wait(&self, peer: IpAddr) -> bool {
-        let failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
-        failures.get(&peer).is_some_and(|(at, count)| level(*at, *count) >= FAILURES_BURST)
+        let unknown = lock(&self.shared.unknown);
+        unknown.get(&hash).is_some_and(|at| at.elapsed() < at_most).then_some(None)
     }
 }
 
-/// What is left of a count of failures after the time that has passed.
-fn level(at: Instant, count: f64) -> f64 {
-    (count - at.elapsed().as_secs_f64() * FAILURES_PER_SECOND).max(0.0)
+impl Asked {
+    /// The keys of one round, in no order, so that a flood has no place before the others. `None`:
+    /// nobody waits, and whoever comes next begins a new task.
+    fn take(&mut self) -> Option<Vec<(KeyHash, Vec<oneshot::Sender<Found>>)>> {
+        if self.waiting.is_empty() {
+            self.is_running = false;
+            return None;
+        }
+        if self.waiting.len() <= ROUND_MAX {
+            return Some(self.waiting.drain().collect());
+        }
+        let some: Vec<KeyHash> = self.waiting.keys().take(ROUND_MAX).copied().collect();
+        Some(some.into_iter().filter_map(|hash| self.waiting.remove_entry(&hash)).collect())
+    }
+}
+
+impl Shared {
+    fn asked(&self) -> MutexGuard<'_, Asked> {
+        lock(&self.asked)
+    }
+
+    /// Puts somebody in line for the next round; true: nobody runs the rounds.
+    fn wait(&self, hash: KeyHash, asker: oneshot::Sender<Found>) -> bool {
+        let mut asked = self.asked();
+        asked.waiting.entry(hash).or_default().push(asker);
+        !std::mem::replace(&mut asked.is_running, true)
+    }
+
+    fn next_round(&self) -> Option<Vec<(KeyHash, Vec<oneshot::Sender<Found>>)>> {
+        self.asked().take()
+    }
+
+    fn keep(&self, hash: KeyHash, asked_at: Instant, found: Option<Arc<Identity>>) {
+        let Some(identity) = found else {
+            metrics::counter!("undolog_auth_failures_total").increment(1);
+            lock(&self.known).remove(&hash);
+            insert(&mut lock(&self.unknown), hash, asked_at, |at| *at);
+            return;
+        };
+        lock(&self.unknown).remove(&hash);
+        insert(&mut lock(&self.known), hash, (asked_at, identity), |(at, _)| *at);
+    }
+}
+
+/// Keeps an answer if there is room. Where there is none, that many keys are in use at once, so the
+/// newest is simply looked up again.
+fn insert<T>(kept: &mut HashMap<KeyHash, T>, hash: KeyHash, new: T, at: fn(&T) -> Instant) {
+    if kept.len() >= KEPT_MAX {
+        kept.retain(|_, kept| at(kept).elapsed() < KEPT_FOR);
+    }
+    if kept.len() < KEPT_MAX || kept.contains_key(&hash) {
+        kept.insert(hash, new);
+    }
+}
+
+/// The task that looks keys up. After a panic those who wait hear that their look-up was
+/// interrupted, and another task may begin.
+struct Running(Arc<Shared>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let mut asked = self.0.asked();
+            asked.is_running = false;
+            asked.waiting.clear();
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing that holds it can panic halfway through a change.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

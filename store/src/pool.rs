@@ -8,7 +8,7 @@ use std::{
 
 use secrecy::{ExposeSecret as _, SecretString};
 use sqlx::{
-    ConnectOptions as _,
+    ConnectOptions as _, Connection as _,
     postgres::{PgConnectOptions, PgPool, PgPoolOptions},
 };
 use uuid::Uuid;
@@ -28,6 +28,10 @@ const CAUSE: Duration = Duration::from_secs(3);
 const ASIDE: Duration = Duration::from_secs(3);
 /// How long one try of a step may take: longer than each of its statements may.
 const ATTEMPT_MAX: Duration = Duration::from_secs(60);
+/// A connection that nobody used for so long is asked whether it still lives, and how long it may
+/// take to say so.
+const IDLE: Duration = Duration::from_millis(100);
+const PING: Duration = Duration::from_secs(2);
 /// The first and the longest pause of a step that met a held lock.
 const HELD_PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(500));
 
@@ -296,9 +300,17 @@ fn pool_options(connections: u32, spoiled: &Spoiled) -> PgPoolOptions {
         .max_connections(connections)
         .test_before_acquire(false)
         .after_connect(|conn, _| Box::pin(settings::make_durable(conn)))
-        .before_acquire(move |_, connection| {
-            let is_sound = spoiled.is_sound(connection.age);
-            Box::pin(async move { Ok(is_sound) })
+        .before_acquire(move |connection, known| {
+            let is_sound = spoiled.is_sound(known.age);
+            let was_idle = known.idle_for >= IDLE;
+            Box::pin(async move {
+                // The server may have been restarted meanwhile: that costs no caller an answer.
+                let lives = async {
+                    let pinged = tokio::time::timeout(PING, connection.ping()).await;
+                    matches!(pinged, Ok(Ok(())))
+                };
+                Ok(is_sound && (!was_idle || lives.await))
+            })
         })
 }
 

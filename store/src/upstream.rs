@@ -105,6 +105,10 @@ pub(crate) async fn check_executor(
     if effect.approval_request_id.is_none() || undecided.contains(&effect.state()?) {
         return Err(refused());
     }
+    if has_endpoint(tx, effect).await? { Ok(()) } else { Err(refused()) }
+}
+
+async fn has_endpoint(tx: &mut Tenant, effect: &EffectRow) -> Result<bool, StepError> {
     let org_id = tx.org_id();
     let has_endpoint: Option<bool> = sqlx::query_scalar(
         "SELECT upstream IS NOT NULL FROM undolog_tool_registry \
@@ -114,7 +118,7 @@ pub(crate) async fn check_executor(
     .bind(effect.tool_id)
     .fetch_optional(tx.conn())
     .await?;
-    if has_endpoint == Some(true) { Ok(()) } else { Err(refused()) }
+    Ok(has_endpoint == Some(true))
 }
 
 /// The slug of the organisation, whose secrets its endpoints may use.

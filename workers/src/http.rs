@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use axum::{Router, extract::State, http::StatusCode, routing::get};
+use axum::{Router, extract::State, http::StatusCode, middleware::from_fn, routing::get};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+use undolog_listen::{Bounded, Peer, track};
 use undolog_store::readiness::Readiness;
 
 use crate::{handler::Shared, timer::Pulse};
@@ -29,8 +30,10 @@ pub(crate) async fn run(
         .route("/health", get(health))
         .route("/ready", get(ready))
         .route("/metrics", get(metrics_page))
-        .with_state(Face { shared, pulse, readiness });
-    let served = axum::serve(listener, router)
+        .with_state(Face { shared, pulse, readiness })
+        .layer(from_fn(track))
+        .into_make_service_with_connect_info::<Peer>();
+    let served = axum::serve(Bounded::http1(listener), router)
         .with_graceful_shutdown(async move { end.cancelled().await })
         .await;
     if let Err(error) = served {

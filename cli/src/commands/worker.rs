@@ -45,7 +45,7 @@ pub struct WorkerArgs {
 #[derive(Debug, Clone, Default, Args)]
 pub struct EgressArgs {
     /// Networks (10.0.0.0/8) and services (host:port) that compensations and upstream tools may
-    /// reach although they are not public.
+    /// reach although they are not public. `acme=10.0.0.0/8` is for one organisation only.
     #[arg(long, env = "UNDOLOG_ALLOW_EGRESS", value_delimiter = ',', value_name = "NETWORK,…")]
     pub allow_egress: Vec<Allowed>,
     /// Folder of secrets: `<org>/<NAME>`, then `_shared/<NAME>`, which every organisation may send

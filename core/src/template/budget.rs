@@ -37,16 +37,26 @@ fn left_after(node: &Node, left: usize) -> Option<usize> {
     match node {
         Node::Null | Node::Bool(_) => left.checked_sub(4),
         Node::Number(number) => left.checked_sub(number.as_text().len()),
-        Node::String(text) => left.checked_sub(text.as_str().len() + 2),
+        Node::String(text) => left.checked_sub(printed_len(text.as_str()) + 2),
         Node::Array(items) => {
             items.iter().try_fold(left.checked_sub(2)?, |left, item| left_after(item, left))
         }
         Node::Object(members) => {
             members.iter().try_fold(left.checked_sub(2)?, |left, (key, value)| {
-                left_after(value, left.checked_sub(key.as_str().len() + 4)?)
+                left_after(value, left.checked_sub(printed_len(key.as_str()) + 4)?)
             })
         }
     }
+}
+
+/// Bytes of a text in JSON: what is escaped grows up to six times.
+fn printed_len(text: &str) -> usize {
+    let printed = |byte: u8| match byte {
+        b'"' | b'\\' | b'\n' | b'\r' | b'\t' | 0x08 | 0x0c => 2,
+        0..=0x1f => 6,
+        _ => 1,
+    };
+    text.bytes().map(printed).sum()
 }
 
 #[cfg(test)]
@@ -75,7 +85,9 @@ mod tests {
 
     #[test]
     fn a_value_costs_about_its_text() {
-        for text in [r#"{"key":[1,22,"three",null,true]}"#, "\"\"", "[]", "12.50"] {
+        let escaped = format!("\"{}\"", "\\u0001\\n\\\"".repeat(50));
+        for text in [r#"{"key":[1,22,"three",null,true]}"#, "\"\"", "[]", "12.50", escaped.as_str()]
+        {
             let node = parse_strict(text.as_bytes()).expect("JSON");
             let cost = RENDERED_BYTES_MAX - left_after(&node, RENDERED_BYTES_MAX).expect("room");
             assert!(cost.abs_diff(text.len()) <= text.len() / 2, "{cost} for {text}");

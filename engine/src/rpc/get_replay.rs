@@ -4,13 +4,13 @@ use std::{pin::Pin, sync::Arc};
 
 use futures::{Stream, stream};
 use tonic::Status;
+use undolog_listen::Place;
 use undolog_proto::v1;
 use undolog_store::replay::{OpenCall, Replay, Replayed};
 
 use crate::{
-    call::{Call, Engine},
+    call::{Call, Engine, take},
     convert::{count, uuid},
-    places::Place,
 };
 
 /// The stream of one client, which reads on only as fast as the client does.
@@ -22,7 +22,7 @@ pub(super) async fn run(
     call: Call<v1::GetReplayRequest>,
 ) -> Result<Parts, Status> {
     let session_id = uuid("session_id", &call.message.session_id)?;
-    let place = engine.replays.take(call.who)?;
+    let place = take(&engine.replays, call.who)?;
     let store = engine.store.clone();
     // What is refused is refused before the stream begins.
     let opening = async move { Replay::open(&store, &call.caller, session_id).await };

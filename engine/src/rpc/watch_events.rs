@@ -14,6 +14,7 @@ use futures::Stream;
 use tokio::{sync::mpsc, time::Instant};
 use tonic::Status;
 use undolog_core::reason::{Reason, Refusal};
+use undolog_listen::Place;
 use undolog_proto::v1;
 use undolog_store::{
     StepError, Store, guard,
@@ -23,16 +24,15 @@ use undolog_store::{
 use super::shown;
 use crate::{
     bell::Listener,
-    call::{Call, Engine},
+    call::{Call, Engine, take},
     convert::optional_uuid,
-    places::Place,
     status,
 };
 
 /// How often a follower looks when nothing in this process rang.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// The shortest time between two looks of one follower, however often it is rung.
-const LOOK_PAUSE: Duration = Duration::from_millis(20);
+const LOOK_PAUSE: Duration = Duration::from_millis(100);
 /// How long the reading of a history waits for transactions that had begun before it.
 const UNDECIDED_FOR: Duration = Duration::from_secs(10);
 /// How often a follower that hears nothing asks whether something is held back from it.
@@ -87,7 +87,7 @@ pub(super) async fn run(
         cursor: request.cursor,
         from_now: request.from_now,
     };
-    let place = engine.streams.take(call.who)?;
+    let place = take(&engine.streams, call.who)?;
     let store = engine.store.clone();
     let opening = async move { Watch::open(&store, &call.caller, &wanted).await };
     let watch = engine.read(opening).await?;

@@ -1,6 +1,7 @@
 //! From a tool call to its outcome, whatever face the call came through.
 
 mod output;
+mod report;
 mod upstream;
 
 use std::{sync::Arc, time::Duration};
@@ -99,7 +100,12 @@ pub(crate) async fn begin(
     if request.grant_token.is_empty() {
         request.grant_token = Uuid::new_v4().to_string();
     }
-    let answer = rpc!(caller.again: proxy.engine().intercept(request))?.outcome;
+    let answer = if request.wait_ms > 0 {
+        rpc!(caller.again: proxy.waits().intercept(request))?
+    } else {
+        rpc!(caller.again: proxy.engine().intercept(request))?
+    };
+    let answer = answer.outcome;
     let answer =
         answer.ok_or_else(|| Refused::because(Reason::Internal, "the engine answered nothing"))?;
     Ok(match answer {

@@ -17,7 +17,11 @@ use undolog_egress::{Answer, Call, Reached};
 use undolog_proto::v1::{self, FailedEffect};
 use uuid::Uuid;
 
-use super::{Outcome, output::output};
+use super::{
+    Outcome,
+    output::output,
+    report::{Undelivered, left_out},
+};
 use crate::{
     call::{Caller, rpc},
     error::Refused,
@@ -26,11 +30,6 @@ use crate::{
 
 /// How often a grant is renewed while its call runs.
 const RENEW_EVERY: Duration = Duration::from_secs(5);
-/// The pause between tries of a report that was not delivered.
-const REPORT_PAUSE: Duration = Duration::from_secs(1);
-/// A report is tried this long: past a grant's lease it would not help any more.
-const REPORT_FOR: Duration = Duration::from_secs(900);
-
 /// How long a call that an endpoint turns away is tried, from the first time on.
 const TURNED_AWAY_FOR: Duration = Duration::from_secs(30);
 /// The pause between two of these tries when the endpoint names none, and the shortest one.
@@ -172,6 +171,11 @@ fn judge(answer: Answer, upstream: &Upstream) -> Verdict {
             Verdict::failed(FailedEffect::Unknown, error)
         }
         (Reached::Answered, Some(_)) if answer.outcome == CallOutcome::Done => {
+            // A part of an answer is no answer.
+            if answer.response_truncated {
+                let v1::ToolResult { output, error, .. } = left_out(0);
+                return Verdict { output, error, failed: None };
+            }
             let content_type = answer.content_type.as_deref().unwrap_or_default();
             let output = output(answer.response, content_type);
             Verdict { output, error: String::new(), failed: None }
@@ -199,13 +203,14 @@ async fn renew(proxy: &Proxy, caller: &Caller, granted: &Granted) -> Infallible 
                 attempt: granted.grant.attempt,
             }],
         };
-        if let Err(refused) = rpc!(caller.once: proxy.sessions().heartbeat(request)) {
+        if let Err(refused) = rpc!(caller.once: proxy.heartbeats().heartbeat(request)) {
             tracing::debug!(code = %refused.code, "a grant was not renewed");
         }
     }
 }
 
-/// Delivers the report: the same one, until the engine has heard it.
+/// Delivers the report: the same one, until the engine has taken it. A caller whose key ended
+/// during the call does not undo what was done: then one of this proxy's own keys reports it.
 async fn report(
     proxy: &Proxy,
     caller: &Caller,
@@ -213,23 +218,27 @@ async fn report(
     result: &v1::ToolResult,
     failed: Option<FailedEffect>,
 ) -> Result<(), Refused> {
-    let began = Instant::now();
+    let mut undelivered = Undelivered::new(result.clone());
+    let reporters: Vec<&Caller> = std::iter::once(caller).chain(&proxy.executors).collect();
     loop {
+        let reporter = reporters[undelivered.refused_keys() % reporters.len()];
         let told = match failed {
-            None => commit(proxy, caller, granted, result).await,
-            Some(effect) => fail(proxy, caller, granted, &result.error, effect).await,
+            None => commit(proxy, reporter, granted, undelivered.result()).await,
+            Some(effect) => fail(proxy, reporter, granted, &result.error, effect).await,
         };
-        match told {
-            Err(refused)
-                if refused.status.is_server_error()
-                    && began.elapsed() < REPORT_FOR
-                    && !proxy.give_up.is_cancelled() =>
-            {
-                metrics::counter!("undolog_proxy_report_retries_total").increment(1);
-                tokio::time::sleep(REPORT_PAUSE).await;
-            }
-            told => return told,
+        let Err(refused) = told else { return Ok(()) };
+        let Some(pause) = undelivered.pause(&refused, reporters.len()) else {
+            tracing::warn!(
+                effect.id = %granted.grant.effect_id, code = %refused.code,
+                "an outcome was not taken"
+            );
+            return Err(refused);
+        };
+        if proxy.give_up.is_cancelled() {
+            return Err(refused);
         }
+        metrics::counter!("undolog_proxy_report_retries_total").increment(1);
+        tokio::time::sleep(pause).await;
     }
 }
 
@@ -247,7 +256,7 @@ async fn commit(
         attempt: granted.grant.attempt,
         executor_token: granted.executor_token.clone(),
     };
-    rpc!(caller.again: proxy.engine().commit(request)).map(|_| ())
+    rpc!(caller.again: proxy.reports().commit(request)).map(|_| ())
 }
 
 async fn fail(
@@ -271,7 +280,7 @@ async fn fail(
         executor_token: granted.executor_token.clone(),
         on_tool_failure: String::new(),
     };
-    rpc!(caller.again: proxy.engine().fail(request)).map(|_| ())
+    rpc!(caller.again: proxy.reports().fail(request)).map(|_| ())
 }
 
 fn observe(granted: &Granted, verdict: &Verdict, took: Duration) {

@@ -88,7 +88,7 @@ fn now() -> String {
 /// The errors that every route may answer.
 pub(crate) struct Errors;
 
-const ERRORS: [(u16, &str); 11] = [
+const ERRORS: [(u16, &str); 12] = [
     (400, "The request is malformed"),
     (401, "The API key is missing or unknown"),
     (403, "The key may not do this, or belongs to another organisation"),
@@ -96,6 +96,7 @@ const ERRORS: [(u16, &str); 11] = [
     (408, "The body did not arrive in time"),
     (409, "The state does not allow it, or another call is in the way"),
     (413, "Larger than a limit allows"),
+    (415, "The body is encoded"),
     (422, "Well-formed, but not what this call takes"),
     (429, "Faster than this key may ask"),
     (500, "A fault of the service"),

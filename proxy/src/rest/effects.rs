@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 use super::{
     answer::Errors,
     extract::{Named, Told},
-    json::{Json, bytes_of},
+    json::{Json, Object, bytes_of},
     shown::ResolveEffectResponse,
 };
 use crate::{
@@ -47,8 +47,8 @@ struct Envelope {
 /// Another value than a result's own form is taken whole, as the output of a call that succeeded.
 /// One that says that the call failed must have the form: it is no output, and must not be guessed.
 fn tool_result(value: Json) -> Result<v1::ToolResult, Refused> {
-    let own = match serde_json::from_str::<Envelope>(value.text()) {
-        Ok(own) => own,
+    let own = match serde_json::from_str::<Object<Envelope>>(value.text()) {
+        Ok(Object(own)) => own,
         Err(error) => {
             if says_failed(value.text()) {
                 return Err(Refused::malformed(format!("result: {error}")));
@@ -107,9 +107,9 @@ pub(super) async fn commit(
     };
     // The newest attempt may be another one by the time of a second try.
     if attempt == 0 {
-        rpc!(caller.once: proxy.engine().commit(request))?;
+        rpc!(caller.once: proxy.reports().commit(request))?;
     } else {
-        rpc!(caller.again: proxy.engine().commit(request))?;
+        rpc!(caller.again: proxy.reports().commit(request))?;
     }
     Ok(Body(Reported { effect_id, status }))
 }
@@ -172,9 +172,9 @@ pub(super) async fn fail(
         on_tool_failure: body.on_tool_failure.unwrap_or_default(),
     };
     if attempt == 0 {
-        rpc!(caller.once: proxy.engine().fail(request))?;
+        rpc!(caller.once: proxy.reports().fail(request))?;
     } else {
-        rpc!(caller.again: proxy.engine().fail(request))?;
+        rpc!(caller.again: proxy.reports().fail(request))?;
     }
     Ok(Body(Reported { effect_id, status: "failed" }))
 }

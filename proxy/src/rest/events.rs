@@ -12,10 +12,10 @@ use axum::{
 use futures::Stream;
 use http::{HeaderMap, HeaderName};
 use serde::Deserialize;
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
-use undolog_core::reason::Reason;
+use undolog_listen::Place;
 use undolog_proto::v1;
 use utoipa::IntoParams;
 
@@ -25,7 +25,7 @@ use crate::{call::Caller, error::Refused, service::Proxy};
 /// Events on their way to one client. One that does not read holds up nobody else.
 const BUFFERED: usize = 256;
 /// A client that has not read for so long is gone.
-const UNREAD_FOR: Duration = Duration::from_secs(30);
+const UNREAD_FOR: Duration = Duration::from_secs(10);
 /// A comment keeps the connection open when nothing happens.
 const SILENCE: Duration = Duration::from_secs(15);
 /// Where a client that comes back names the last event that it saw.
@@ -60,9 +60,7 @@ pub(super) async fn events(
     headers: HeaderMap,
     Asked(which): Asked<Which>,
 ) -> Result<Response, Refused> {
-    let place = Arc::clone(&proxy.streams).try_acquire_owned().map_err(|_| {
-        Refused::because(Reason::Unavailable, "this proxy serves as many streams as it may")
-    })?;
+    let place = proxy.streams.take(caller.who)?;
     let last = headers.get(LAST_EVENT_ID).map(|value| {
         let text = value.to_str().map_err(|_| Refused::malformed("Last-Event-ID is none of ours"));
         text.map(|text| text.trim().to_owned())
@@ -76,7 +74,7 @@ pub(super) async fn events(
         follow: which.follow.unwrap_or(true),
         from_now,
     };
-    let mut sessions = proxy.channel.sessions();
+    let mut sessions = proxy.channel.streams();
     let stream = sessions.watch_events(caller.stream(request)).await?.into_inner();
     let (sender, sent) = mpsc::channel(BUFFERED);
     tokio::spawn(pass_on(Arc::clone(&proxy), stream, sender, place));
@@ -95,7 +93,7 @@ async fn pass_on(
     proxy: Arc<Proxy>,
     mut events: Streaming<v1::Event>,
     sender: mpsc::Sender<Result<Sent, Infallible>>,
-    _place: OwnedSemaphorePermit,
+    _place: Place,
 ) {
     loop {
         let next = tokio::select! {

@@ -1,6 +1,6 @@
 //! JSON that passes through as it was written: numbers, key order and duplicates included.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned, de::Error as _};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
@@ -31,6 +31,21 @@ impl Json {
         let raw =
             RawValue::from_string(text.clone()).or_else(|_| serde_json::value::to_raw_value(&text));
         Self(raw.unwrap_or_else(|_| RawValue::NULL.to_owned()))
+    }
+}
+
+/// A JSON object. Derived forms also take an array of their fields in order, which no document
+/// describes and no filter on names sees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Object<T>(pub(crate) T);
+
+impl<'de, T: DeserializeOwned> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let raw = Box::<RawValue>::deserialize(deserializer)?;
+        if !raw.get().starts_with('{') {
+            return Err(D::Error::custom("an object is expected"));
+        }
+        serde_json::from_str(raw.get()).map(Self).map_err(D::Error::custom)
     }
 }
 

@@ -1,19 +1,37 @@
 //! What stands before every route: an id, a rate, a bound.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    net::{IpAddr, Ipv4Addr},
+    sync::Arc,
+    time::Duration,
+};
 
 use axum::{
-    extract::{MatchedPath, Request, State},
+    extract::{ConnectInfo, MatchedPath, Request, State},
     middleware::Next,
     response::{IntoResponse as _, Response},
 };
-use http::{HeaderName, HeaderValue, header::AUTHORIZATION};
+use http::{
+    HeaderMap, HeaderName, HeaderValue, StatusCode,
+    header::{AUTHORIZATION, CONNECTION},
+};
+use http_body_util::BodyExt as _;
 use tokio::time::Instant;
-use undolog_core::reason::Reason;
+use undolog_core::{
+    presented::presented_key,
+    reason::{Reason, Refusal},
+};
+use undolog_listen::{Peer, Place, hold};
 use uuid::Uuid;
 
-use super::answer;
-use crate::{error::Refused, service::Proxy};
+use super::{answer, extract::BodyPlaces};
+use crate::{
+    call::Caller,
+    error::Refused,
+    keys::{KeyId, network},
+    rate::too_fast,
+    service::Proxy,
+};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
@@ -22,6 +40,15 @@ const REQUEST_ID_BYTES_MAX: usize = 128;
 
 /// Routes that answer whatever the caller's rate is.
 const PROBES: [&str; 3] = ["/health", "/ready", "/metrics"];
+
+/// The document, which everybody may read, each address at its rate.
+const DOCUMENT: &str = "/openapi.json";
+/// Reports on what was done: they are taken however much else there is to do.
+const REPORTS: [&str; 3] =
+    ["/effects/{id}/commit", "/effects/{id}/fail", "/sessions/{id}/heartbeat"];
+/// What is read of the body of a request that is refused unread, and for how long.
+const TURNED_AWAY_BYTES: usize = 64 * 1024;
+const TURNED_AWAY_TIME: Duration = Duration::from_secs(1);
 
 /// Gives each request an id, the caller's own if it can be one, and writes refusals down.
 pub(super) async fn identified(request: Request, next: Next) -> Response {
@@ -63,44 +90,87 @@ fn request_id(request: &Request) -> String {
     given.filter(is_id).map_or_else(|| Uuid::new_v4().to_string(), str::to_owned)
 }
 
-/// Lets in what may come in now.
+/// Lets in what may come in now. Whose key a request holds is known before its body is read.
 pub(super) async fn limits(
     State(proxy): State<Arc<Proxy>>,
     path: Option<MatchedPath>,
-    request: Request,
+    mut request: Request,
     next: Next,
 ) -> Response {
-    let route = path.map_or_else(|| "unknown".to_owned(), |path| path.as_str().to_owned());
-    let mut response = if PROBES.contains(&route.as_str()) {
+    let route = path.as_ref().map_or("unknown", MatchedPath::as_str).to_owned();
+    // What does not exist is not there for anybody.
+    let mut response = if path.is_none() || PROBES.contains(&route.as_str()) {
         next.run(request).await
+    } else if route == DOCUMENT {
+        match proxy.documents.take(network(address(&proxy, &request))) {
+            Ok(()) => next.run(request).await,
+            Err(wait) => too_fast(wait).into_response(),
+        }
     } else {
-        match admit(&proxy, &request) {
-            Ok(_place) => next.run(request).await,
-            Err(refused) => refused.into_response(),
+        match admit(&proxy, &route, &mut request).await {
+            Ok((key, held)) => {
+                let response = next.run(request).await;
+                if response.status() == StatusCode::UNAUTHORIZED {
+                    proxy.keys.forget(key);
+                }
+                hold(response, held)
+            }
+            Err(refused) => turn_away(request, refused).await,
         }
     };
     response.extensions_mut().insert(Route(route));
     response
 }
 
-fn admit(proxy: &Proxy, request: &Request) -> Result<tokio::sync::OwnedSemaphorePermit, Refused> {
+/// What a request holds until its answer has been sent.
+struct HeldPlaces {
+    _in_flight: Option<Place>,
+    _body: Arc<BodyPlaces>,
+}
+
+async fn admit(
+    proxy: &Proxy,
+    route: &str,
+    request: &mut Request,
+) -> Result<(KeyId, HeldPlaces), Refused> {
+    let address = address(proxy, request);
+    let mut caller = Caller::from_headers(request.headers(), proxy.via())?.at(address);
+    let key = proxy.keys.id(key_of(request.headers())?);
+    caller.who = proxy.keys.who(&proxy.channel, &caller, key, address).await?;
     if let Some(rates) = &proxy.rates {
-        rates.take(key_of(request)).map_err(too_fast)?;
+        rates.take(key.0).map_err(too_fast)?;
     }
-    Arc::clone(&proxy.in_flight).try_acquire_owned().map_err(|_| {
-        Refused::because(Reason::Unavailable, "this proxy works on as many requests as it may")
-    })
+    // What was done is written down however much else there is to do.
+    let is_report = REPORTS.contains(&route);
+    let in_flight = if is_report { None } else { Some(proxy.in_flight.take(caller.who)?) };
+    let bodies = if is_report { &proxy.report_bodies } else { &proxy.bodies };
+    let body = Arc::new(BodyPlaces::new(bodies, caller.who));
+    request.extensions_mut().insert(Arc::clone(&body));
+    request.extensions_mut().insert(caller);
+    Ok((key, HeldPlaces { _in_flight: in_flight, _body: body }))
 }
 
-fn too_fast(wait: Duration) -> Refused {
-    let mut refused = Refused::from(undolog_core::Refusal::new(Reason::RateLimited));
-    refused.retry_after_ms = u64::try_from(wait.as_millis()).ok().map(|ms| ms.max(1));
-    refused
+/// Who asks, as far as it can be believed.
+fn address(proxy: &Proxy, request: &Request) -> IpAddr {
+    let peer = request.extensions().get::<ConnectInfo<Peer>>();
+    let peer = peer.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.0.address.ip());
+    proxy.client_ip(peer, request.headers())
 }
 
-/// Requests without a key share a rate.
-fn key_of(request: &Request) -> &[u8] {
-    let headers = request.headers();
-    let key = headers.get(API_KEY).filter(|key| !key.is_empty());
-    key.or_else(|| headers.get(AUTHORIZATION)).map_or(b"", HeaderValue::as_bytes)
+/// The presented key, read as the engine reads it.
+fn key_of(headers: &HeaderMap) -> Result<Option<&str>, Refused> {
+    let texts = |name| headers.get_all(name).iter().map(|value| value.to_str().ok());
+    let key = presented_key(texts(API_KEY), texts(AUTHORIZATION));
+    key.map_err(|_| Refusal::new(Reason::Unauthenticated).into())
+}
+
+/// Refuses a request and ends its connection: who has no place keeps no socket. A small body is
+/// read, because a client that is cut off while it sends does not hear why.
+async fn turn_away(request: Request, refused: Refused) -> Response {
+    let reading = http_body_util::Limited::new(request.into_body(), TURNED_AWAY_BYTES).collect();
+    // However it ended, nothing of it is kept.
+    let _ = tokio::time::timeout(TURNED_AWAY_TIME, reading).await;
+    let mut response = refused.into_response();
+    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    response
 }

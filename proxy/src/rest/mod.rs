@@ -123,7 +123,10 @@ pub(crate) fn router(proxy: Arc<Proxy>, cors: Option<tower_http::cors::CorsLayer
         Some(cors) => routes.layer(cors),
         None => routes,
     };
-    routes.layer(middleware::from_fn(layers::identified)).with_state(proxy)
+    routes
+        .layer(middleware::from_fn(layers::identified))
+        .layer(middleware::from_fn(undolog_listen::track))
+        .with_state(proxy)
 }
 
 async fn no_route() -> Refused {

@@ -14,6 +14,7 @@ use serde::Serialize;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
+use undolog_listen::Place;
 use undolog_proto::v1;
 use utoipa::ToSchema;
 
@@ -23,7 +24,7 @@ use crate::{call::Caller, error::Refused, service::Proxy};
 /// Parts on their way to one client.
 const BUFFERED: usize = 2;
 /// A client that has not read for so long is gone.
-const UNREAD_FOR: Duration = Duration::from_secs(30);
+const UNREAD_FOR: Duration = Duration::from_secs(10);
 
 /// Everything that a session's calls gave.
 #[derive(Debug, Serialize, ToSchema)]
@@ -104,17 +105,18 @@ pub(super) async fn replay(
     caller: Caller,
     Named(session_id): Named,
 ) -> Result<Response, Refused> {
+    let place = proxy.replays.take(caller.who)?;
     let request = v1::GetReplayRequest { org_id: String::new(), session_id: session_id.clone() };
     // What the engine refuses decides the status; what comes after it can only break off.
     let ask = |request: tonic::Request<v1::GetReplayRequest>| {
-        let mut sessions = proxy.channel.sessions();
+        let mut sessions = proxy.channel.streams();
         // A stream may take longer than a call.
         let request = caller.stream(request.into_inner());
         async move { sessions.get_replay(request).await }
     };
     let parts = caller.again(request, ask).await?;
     let (sender, sent) = mpsc::channel(BUFFERED);
-    tokio::spawn(send(Arc::clone(&proxy), session_id, parts, sender));
+    tokio::spawn(send(Arc::clone(&proxy), session_id, parts, sender, place));
     let body = Body::from_stream(ReceiverStream::new(sent));
     Ok(([(CONTENT_TYPE, "application/json")], body).into_response())
 }
@@ -125,6 +127,7 @@ async fn send(
     session_id: String,
     mut parts: Streaming<v1::ReplayPart>,
     sender: mpsc::Sender<io::Result<Bytes>>,
+    _place: Place,
 ) {
     let mut writer = Writer::new(session_id);
     loop {

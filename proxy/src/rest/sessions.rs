@@ -11,7 +11,7 @@ use super::{
     answer::Errors,
     asked::{Page, list as listed},
     extract::{Asked, Named, Told},
-    json::{Json, bytes_of},
+    json::{Json, Object, bytes_of},
     shown::{
         BeginResponse, CompleteResponse, FailSessionResponse, GetSessionResponse,
         HeartbeatResponse, ListEffectsResponse, ListSessionsResponse, SavepointResponse,
@@ -180,7 +180,8 @@ pub(super) async fn effects(
 pub(super) struct HeartbeatBody {
     /// Calls that still run, at most 500.
     #[serde(default)]
-    grants: Vec<GrantRef>,
+    #[schema(value_type = Vec<GrantRef>)]
+    grants: Vec<Object<GrantRef>>,
 }
 
 /// One call that still runs.
@@ -203,10 +204,11 @@ pub(super) async fn heartbeat(
     Told(body): Told<HeartbeatBody>,
 ) -> Result<Body<HeartbeatResponse>, Refused> {
     let grants = body.grants.into_iter();
-    let grants = grants.map(|g| v1::GrantRef { effect_id: g.effect_id, attempt: g.attempt });
+    let grants =
+        grants.map(|Object(g)| v1::GrantRef { effect_id: g.effect_id, attempt: g.attempt });
     let request =
         v1::HeartbeatRequest { org_id: String::new(), session_id, grants: grants.collect() };
-    let reply = rpc!(caller.again: proxy.sessions().heartbeat(request))?;
+    let reply = rpc!(caller.again: proxy.heartbeats().heartbeat(request))?;
     Ok(Body(reply.into()))
 }
 

@@ -16,7 +16,7 @@ use utoipa::ToSchema;
 use super::{
     answer::{Errors, seconds},
     extract::Told,
-    json::{Json, bytes_of},
+    json::{Json, Object, bytes_of},
     shown::Wire as _,
 };
 use crate::{
@@ -61,7 +61,8 @@ pub(super) struct ToolCall {
     #[schema(value_type = Option<serde_json::Value>)]
     agent_context: Option<Json>,
     /// How the call is undone, where the registry leaves it open.
-    compensation: Option<Descriptor>,
+    #[schema(value_type = Option<Descriptor>)]
+    compensation: Option<Object<Descriptor>>,
 }
 
 /// How a call is undone.
@@ -94,7 +95,7 @@ impl ToolCall {
                 args: bytes_of(self.args),
                 signature: self.signature.unwrap_or_default(),
             }),
-            compensation: self.compensation.map(|named| v1::CompensationDescriptor {
+            compensation: self.compensation.map(|Object(named)| v1::CompensationDescriptor {
                 fn_name: named.fn_name,
                 fn_version: named.fn_version.unwrap_or_default(),
                 args: bytes_of(named.args),
@@ -228,5 +229,10 @@ pub(super) async fn tool_call(
     Told(call): Told<ToolCall>,
 ) -> Result<Answer, Refused> {
     let request = call.message(&caller);
+    // Each waiting call has a place until it is answered.
+    let _waits = match request.wait_ms {
+        0 => None,
+        _ => Some(proxy.waits.take(caller.who)?),
+    };
     outcome::decide(&proxy, &caller, request).await.map(Answer::from)
 }

@@ -26,6 +26,7 @@ mod python_sdk;
 mod readiness;
 mod rollback;
 mod signatures;
+mod strangers;
 mod tenants;
 mod unknown;
 mod waiting;

@@ -3,9 +3,11 @@
 
 use std::time::Duration;
 
+use futures::future::join_all;
 use serde_json::json;
 use sqlx::{Connection as _, PgConnection};
-use undolog_tests::run::{EngineOptions, WorkerOptions};
+use undolog_proto::v1::ListSessionsRequest;
+use undolog_tests::run::{EngineOptions, Proxy, ProxyOptions, WorkerOptions};
 use undolog_tests::world::{Agent, Client, ToolSpec, reason_of};
 use undolog_tests::{World, within};
 
@@ -59,6 +61,14 @@ async fn all_become(world: &World, status: u16, words: &str) {
     .await;
 }
 
+async fn becomes(proxy: &Proxy, status: u16) {
+    within(NOTICED, &format!("the proxy answers {status}"), || async {
+        let answer = undolog_tests::http_get(proxy.url("/ready")).await.unwrap();
+        if answer.status() == status { Ok(()) } else { Err(answer.status()) }
+    })
+    .await;
+}
+
 async fn world() -> World {
     let world = World::start().await;
     world.tool(ToolSpec::compensable("charge")).await;
@@ -104,10 +114,14 @@ async fn a_process_is_not_ready_while_the_disk_is_full() {
     let key = key(&world).await;
     all_become(&world, 200, "").await;
     // No room for a temporary file is what a full disk looks like from inside.
+    let proxy = Proxy::start(&world.engines[0].grpc_url(), ProxyOptions::default()).await;
     set(&world, "SET temp_file_limit = 0").await;
     all_become(&world, 503, "no room").await;
+    // The proxy has no database: it follows its engine.
+    becomes(&proxy, 503).await;
     set(&world, "RESET temp_file_limit").await;
     all_become(&world, 200, "").await;
+    becomes(&proxy, 200).await;
     all_works(&world, &key).await;
 }
 
@@ -146,4 +160,30 @@ async fn without_a_database_readiness_answers_at_once_and_calls_before_their_dea
     set(&world, "ALLOW_CONNECTIONS true").await;
     all_become(&world, 200, "").await;
     undolog_tests::world::grant(agent.ask(request).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_that_died_while_nobody_used_them_cost_no_caller_an_answer() {
+    let world = world().await;
+    let key = key(&world).await;
+    let url = world.engines[0].grpc_url();
+    let calls = || async {
+        let calls = (0..24).map(|_| {
+            let client = Client::new(&url, Some(&key));
+            async move { client.sessions().list(ListSessionsRequest::default()).await.map(drop) }
+        });
+        join_all(calls).await
+    };
+    for round in 0..3 {
+        assert!(calls().await.iter().all(Result::is_ok), "the pool is filled");
+        cut(&world).await;
+        let cut_at = tokio::time::Instant::now();
+        within(NOTICED, "a restart of the database would have taken longer", || async {
+            if cut_at.elapsed() > Duration::from_millis(300) { Ok(()) } else { Err("not yet") }
+        })
+        .await;
+        for answer in calls().await {
+            answer.unwrap_or_else(|status| panic!("round {round}: {status:?}"));
+        }
+    }
 }

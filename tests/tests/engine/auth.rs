@@ -2,6 +2,7 @@
 
 use http::uri::PathAndQuery;
 use prost::Message as _;
+use serde_json::json;
 use tonic::{
     Code, Request, Status,
     client::Grpc,
@@ -10,10 +11,11 @@ use tonic::{
 use tonic_prost::ProstCodec;
 use tonic_types::StatusExt as _;
 use undolog_core::role::{Role, Rpc, allows};
-use undolog_proto::v1::{GetToolRequest, ListToolsRequest};
-use undolog_tests::eventually;
+use undolog_proto::v1::{GetToolRequest, InterceptRequest, ListToolsRequest, WatchEventsRequest};
+use undolog_tests::{SOON, eventually};
+use uuid::Uuid;
 
-use super::bench::{Bench, reason};
+use super::bench::{self, Bench, ask, grant, reason};
 
 /// Every method of the wire as `/package.Service/Method`.
 fn methods() -> Vec<String> {
@@ -168,25 +170,60 @@ async fn a_revoked_key_dies_within_seconds_and_an_expired_one_never_lives() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_flood_of_unknown_keys_is_answered_without_the_journal() {
+async fn unknown_keys_cost_nobody_else_an_answer() {
     let bench = Bench::start().await;
     let channel = channel(&bench.url).await;
     let path = "/undolog.v1.UndoLogRegistry/GetTool";
-    let mut limited = 0;
     for n in 0..120 {
-        let key = format!("ulk_{n:048x}");
+        let key = if n % 2 == 0 { "x".to_owned() } else { format!("ulk_{n:048x}") };
         let status = call(&channel, path, &[("x-api-key", &key)]).await;
-        limited += usize::from(status.code() == Code::ResourceExhausted);
+        assert_eq!(status.code(), Code::Unauthenticated, "{status:?}");
     }
-    assert!(limited > 0, "no attempt was limited");
-    // A key that is known already is not in the same queue as the guesses.
+    // A key that this engine has never seen, from the same address.
     let admin = bench.admin().await;
     let request = GetToolRequest { tool_name: "none".into(), ..GetToolRequest::default() };
-    eventually("the guesses are forgotten", || async {
-        match admin.registry().get_tool(request.clone()).await {
-            Err(status) if status.code() == Code::NotFound => Ok(()),
-            other => Err(format!("{other:?}")),
-        }
+    let answer = admin.registry().get_tool(request).await;
+    assert_eq!(answer.expect_err("there is no such tool").code(), Code::NotFound);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn streams_and_waits_end_with_their_key() {
+    let bench = Bench::start().await;
+    let admin = bench.admin().await;
+    bench.tools(&admin).await;
+    let agent = bench.agent().await;
+    let follow = WatchEventsRequest { follow: true, ..Default::default() };
+    let events = admin.sessions().watch_events(follow).await.expect("a stream");
+    let mut events = events.into_inner();
+    let session = Uuid::new_v4();
+    grant(&agent, bench::call(session, 1, "pay", &json!({}))).await;
+    // Somebody else has the grant, so the same call waits.
+    let waits = InterceptRequest { wait_ms: 25_000, ..bench::call(session, 1, "pay", &json!({})) };
+    let waiting = tokio::spawn(async move { ask(&agent, waits).await.map(drop) });
+    let hub = bench.http;
+    eventually("the call waits", || async {
+        let text = undolog_tests::http_get(format!("http://{hub}/metrics")).await;
+        let text = text.map_err(|error| error.to_string())?.text().await.unwrap_or_default();
+        let waits = text.lines().any(|line| line == "undolog_waiting_calls 1");
+        if waits { Ok(()) } else { Err("no call waits".to_owned()) }
     })
     .await;
+    sqlx::query("UPDATE undolog_api_keys SET revoked_at = clock_timestamp()")
+        .execute(bench.db.pool())
+        .await
+        .expect("revoke");
+    let ended = async {
+        loop {
+            match events.message().await {
+                Ok(Some(_)) => {}
+                Ok(None) => return Status::ok("the stream looks whole"),
+                Err(status) => return status,
+            }
+        }
+    };
+    let ended = tokio::time::timeout(SOON, ended).await.expect("the stream ends");
+    assert_eq!(ended.code(), Code::Unauthenticated, "{ended:?}");
+    let waited = tokio::time::timeout(SOON, waiting).await.expect("the wait ends");
+    let waited = waited.expect("no panic").expect_err("a revoked key is granted nothing");
+    assert_eq!(waited.code(), Code::Unauthenticated, "{waited:?}");
 }

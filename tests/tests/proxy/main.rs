@@ -12,6 +12,7 @@ mod replay;
 mod restart;
 mod sessions;
 mod sizes;
+mod strangers;
 mod ticks;
 mod upstream;
 mod wire;

@@ -399,3 +399,46 @@ async fn a_proxy_that_stops_in_a_call_says_that_nobody_knows() {
             .unwrap();
     assert_eq!(state, "unknown");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_outcome_is_delivered_though_its_caller_s_key_ended_during_the_call() {
+    let bench = bench().await;
+    let (agent, reader) = (bench.agent().await, bench.client("operator", "op").await);
+    let session = agent.begin().await;
+    let gate = bench.world.witness.hold("/do/pay");
+    let asked = call(session, 1, "pay", json!({"amount": 1}));
+    let asking = tokio::spawn({
+        let agent = agent.clone();
+        async move { agent.call(asked).await }
+    });
+    bench.world.witness.wait_for("/do/pay", 1, SOON).await;
+    sqlx::query(
+        "UPDATE undolog_api_keys SET revoked_at = clock_timestamp() WHERE role::text = 'agent'",
+    )
+    .execute(bench.world.pool())
+    .await
+    .unwrap();
+    eventually("the key is refused", || async {
+        let answer = agent.get("/sessions").await;
+        if answer.status == 401 { Ok(()) } else { Err(answer.text) }
+    })
+    .await;
+    gate.open();
+    wait_effect(&reader, session, "committed").await;
+    asking.await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_whose_result_is_too_large_to_be_stored_is_committed_all_the_same() {
+    let bench = bench().await;
+    let agent = bench.agent().await;
+    let session = agent.begin().await;
+    // As a JSON text each of them is twice as long.
+    let quotes = "\"".repeat(3_500_000);
+    let answer = Act::Answer(200, Vec::new(), quotes);
+    bench.world.witness.script(Script::always("/do/pay", answer));
+    agent.call(call(session, 1, "pay", json!({"amount": 1}))).await.is(200);
+    let effect = wait_effect(&agent, session, "committed").await;
+    let shown = agent.get(&format!("/sessions/{session}")).await.is(200).body;
+    assert_eq!(shown["session"]["state"], "active", "{shown} {effect}");
+}

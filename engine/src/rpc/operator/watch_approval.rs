@@ -7,6 +7,7 @@ use std::{pin::Pin, sync::Arc};
 use futures::{Stream, stream};
 use tonic::Status;
 use undolog_core::reason::{Reason, Refusal};
+use undolog_listen::Place;
 use undolog_proto::v1;
 use undolog_store::{
     Caller,
@@ -16,10 +17,9 @@ use uuid::Uuid;
 
 use super::{super::fit::listed, shown};
 use crate::{
-    call::{Call, Engine},
+    call::{Call, Engine, take},
     convert::uuid,
     hub::Until,
-    places::Place,
     status,
 };
 
@@ -32,7 +32,7 @@ pub(super) async fn run(
     call: Call<v1::WatchApprovalRequest>,
 ) -> Result<Updates, Status> {
     let approval_id = uuid("approval_id", &call.message.approval_id)?;
-    let place = engine.watchers.take(call.who)?;
+    let place = take(&engine.watchers, call.who)?;
     let watcher =
         Watcher { engine: Arc::clone(engine), caller: call.caller, approval_id, _place: place };
     // What is refused is refused before the stream begins.

@@ -1,5 +1,6 @@
 //! `UndoLogProxy`: what proxies need beside the calls that they pass on.
 
+mod authenticate;
 mod list_approved;
 mod tick;
 
@@ -27,5 +28,12 @@ verbs! {
     UndoLogProxy for Proxies {
         tick(TickRequest) -> TickResponse,
         list_approved(ListApprovedRequest) -> ListApprovedResponse,
+    }
+
+    async fn authenticate(
+        &self,
+        request: Request<v1::AuthenticateRequest>,
+    ) -> Result<Response<v1::AuthenticateResponse>, Status> {
+        authenticate::run(&request).map(Response::new)
     }
 }

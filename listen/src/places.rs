@@ -4,29 +4,40 @@
 use std::{
     collections::HashMap,
     hash::Hash,
+    net::IpAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use tonic::Status;
 use undolog_core::reason::{Reason, Refusal};
-use undolog_store::guard;
 use uuid::Uuid;
-
-use crate::status;
 
 /// What an organisation may have of all places, and a key of its organisation's.
 const SHARE: usize = 2;
 
 /// Who takes a place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Who {
-    pub(crate) org_id: Uuid,
-    pub(crate) key_id: Uuid,
+pub struct Who {
+    /// The organisation.
+    pub org_id: Uuid,
+    /// The key.
+    pub key_id: Uuid,
+}
+
+impl Who {
+    /// A client without a key takes the place of its address; an IPv6 client that of its network.
+    #[must_use]
+    pub fn at(address: IpAddr) -> Self {
+        let bits = match address.to_canonical() {
+            IpAddr::V4(address) => u128::from(address.to_bits()),
+            IpAddr::V6(address) => address.to_bits() >> 64 << 64,
+        };
+        Self { org_id: Uuid::from_u128(bits), key_id: Uuid::from_u128(bits) }
+    }
 }
 
 /// The places of one kind.
 #[derive(Debug)]
-pub(crate) struct Places {
+pub struct Places {
     /// What one place is for, in the plural.
     what: &'static str,
     most: usize,
@@ -42,13 +53,16 @@ struct Taken {
 
 /// One place; it is free again when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub struct Place {
     places: Arc<Places>,
     who: Option<Who>,
+    count: usize,
 }
 
 impl Places {
-    pub(crate) fn new(what: &'static str, most: usize) -> Arc<Self> {
+    /// So many places. `what` says in the plural what one is for.
+    #[must_use]
+    pub fn new(what: &'static str, most: usize) -> Arc<Self> {
         Arc::new(Self { what, most, taken: Mutex::default() })
     }
 
@@ -58,37 +72,40 @@ impl Places {
     }
 
     /// Takes a place. `None`: a caller without a key, in development mode.
-    pub(crate) fn take(self: &Arc<Self>, who: Option<Who>) -> Result<Place, Status> {
+    pub fn take(self: &Arc<Self>, who: Option<Who>) -> Result<Place, Refusal> {
+        self.take_many(who, 1)
+    }
+
+    /// Takes so many places at once, or none.
+    pub fn take_many(self: &Arc<Self>, who: Option<Who>, n: usize) -> Result<Place, Refusal> {
         let mut taken = self.taken();
-        if taken.all >= self.most {
-            let full = format!("this engine has as many {} as it may; ask another one", self.what);
-            return Err(status::of_refusal(&Refusal::because(Reason::Unavailable, full)));
+        if taken.all + n > self.most {
+            let full = format!("there are as many {} here as there may be; ask again", self.what);
+            return Err(Refusal::because(Reason::Unavailable, full));
         }
-        if let Some(who) = who.filter(|_| guard!("places.share")) {
+        if let Some(who) = who {
             let of_org = (self.most / SHARE).max(1);
             let of_key = (of_org / SHARE).max(1);
-            if count(&taken.by_org, who.org_id) >= of_org {
+            if count(&taken.by_org, who.org_id) + n > of_org {
                 return Err(self.refused("organisation", of_org));
             }
-            if count(&taken.by_key, who.key_id) >= of_key {
+            if count(&taken.by_key, who.key_id) + n > of_key {
                 return Err(self.refused("key", of_key));
             }
         }
-        taken.all += 1;
+        taken.all += n;
         if let Some(who) = who {
-            *taken.by_org.entry(who.org_id).or_default() += 1;
-            *taken.by_key.entry(who.key_id).or_default() += 1;
+            *taken.by_org.entry(who.org_id).or_default() += n;
+            *taken.by_key.entry(who.key_id).or_default() += n;
         }
         drop(taken);
-        Ok(Place { places: Arc::clone(self), who })
+        Ok(Place { places: Arc::clone(self), who, count: n })
     }
 
-    fn refused(&self, whose: &'static str, limit: usize) -> Status {
-        metrics::counter!("undolog_shares_exceeded_total", "of" => whose).increment(1);
+    fn refused(&self, whose: &'static str, limit: usize) -> Refusal {
         let what = self.what;
-        let why = format!("this {whose} has {limit} {what} at this engine, as many as it may");
-        let refusal = Refusal::because(Reason::RateLimited, why);
-        status::of_refusal(&refusal.with("limit", limit).with("of", whose))
+        let why = format!("this {whose} has {limit} {what} here, as many as it may");
+        Refusal::because(Reason::RateLimited, why).with("limit", limit).with("of", whose)
     }
 }
 
@@ -96,9 +113,9 @@ fn count<K: Eq + Hash>(counts: &HashMap<K, usize>, key: K) -> usize {
     counts.get(&key).copied().unwrap_or_default()
 }
 
-fn less<K: Eq + Hash>(counts: &mut HashMap<K, usize>, key: K) {
+fn less<K: Eq + Hash>(counts: &mut HashMap<K, usize>, key: K, by: usize) {
     if let Some(n) = counts.get_mut(&key) {
-        *n -= 1;
+        *n -= by;
         if *n == 0 {
             counts.remove(&key);
         }
@@ -108,10 +125,10 @@ fn less<K: Eq + Hash>(counts: &mut HashMap<K, usize>, key: K) {
 impl Drop for Place {
     fn drop(&mut self) {
         let mut taken = self.places.taken();
-        taken.all -= 1;
+        taken.all -= self.count;
         if let Some(who) = self.who {
-            less(&mut taken.by_org, who.org_id);
-            less(&mut taken.by_key, who.key_id);
+            less(&mut taken.by_org, who.org_id, self.count);
+            less(&mut taken.by_key, who.key_id, self.count);
         }
     }
 }
@@ -119,8 +136,6 @@ impl Drop for Place {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tonic::Code;
-    use tonic_types::StatusExt as _;
 
     fn who(org: u128, key: u128) -> Option<Who> {
         Some(Who { org_id: Uuid::from_u128(org), key_id: Uuid::from_u128(key) })
@@ -132,18 +147,18 @@ mod tests {
         let take = |who| places.take(who);
         let first = [take(who(1, 1)).expect("a place"), take(who(1, 1)).expect("a place")];
         let refused = take(who(1, 1)).expect_err("the key has its share");
-        assert_eq!(refused.code(), Code::ResourceExhausted);
-        let details = refused.get_error_details();
-        assert_eq!(details.error_info().map(|info| info.reason.as_str()), Some("RATE_LIMITED"));
-        assert!(details.retry_info().is_some_and(|retry| retry.retry_delay.is_some()));
+        assert_eq!(refused.reason, Reason::RateLimited);
+        assert!(refused.retry_after_ms.is_some());
         let other_key = [take(who(1, 2)).expect("a place"), take(who(1, 2)).expect("a place")];
         let refused = take(who(1, 3)).expect_err("the organisation has its share");
-        assert_eq!(refused.code(), Code::ResourceExhausted);
+        assert_eq!(refused.reason, Reason::RateLimited);
         let others = [4, 5].map(|key| [take(who(2, key)), take(who(2, key))]);
         assert!(others.iter().flatten().all(Result::is_ok), "another organisation has its own");
         let refused = take(who(3, 6)).expect_err("the engine is full");
-        assert_eq!(refused.code(), Code::Unavailable);
+        assert_eq!(refused.reason, Reason::Unavailable);
         drop((first, other_key, others));
+        assert!(places.take_many(who(1, 1), 3).is_err(), "more than a share at once");
+        drop(places.take_many(who(1, 1), 2).expect("places"));
         let taken = places.taken();
         assert!(taken.all == 0 && taken.by_org.is_empty() && taken.by_key.is_empty());
     }
