@@ -188,6 +188,7 @@ impl Session<'_> {
             attempt,
             error,
             effect,
+            on_tool_failure: String::new(),
         };
         let outcome = self.lane.engine.run(step).await;
         let answer = self.heard(outcome, |()| Answer::Ok);
