@@ -390,6 +390,8 @@ async def test_registration(fake, session, client):
     assert schema["required"] == ["amount"]
     assert schema["additionalProperties"] is False
     assert fake.tools["send"]["compensation_ref"] == "undo"
+    assert fake.tools["send"]["compensation_args"] == UNDO.args
+    assert "compensation_args" not in fake.tools["named"]
     assert fake.tools["send"]["tool_version"] == "2.0.0"
     assert fake.tools["named"]["compensation_ref"] == "by_name"
     assert "compensation" not in fake.of("/mcp")[-2]["body"]

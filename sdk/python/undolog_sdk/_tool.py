@@ -224,6 +224,9 @@ class ToolSpec:
             body["irreversibility_reason"] = self.reason()
         if self.compensation is not None:
             body["compensation_ref"] = self.compensation_name()
+        if isinstance(self.compensation, CompensationDescriptor):
+            # The registry's template: a call that names other arguments is refused.
+            body["compensation_args"] = self.compensation.args
         if options.risk_tags:
             body["risk_tags"] = list(options.risk_tags)
         if options.estimated_impact:
