@@ -7,7 +7,7 @@
 
 use std::{
     collections::HashMap,
-    hash::{BuildHasher as _, Hash as _, Hasher as _, RandomState},
+    hash::{BuildHasher as _, RandomState},
     net::IpAddr,
     sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -78,9 +78,7 @@ impl Keys {
 
     /// Tells a presented key apart; none at all counts as one.
     pub(crate) fn id(&self, key: Option<&str>) -> KeyId {
-        let mut hasher = self.hasher.build_hasher();
-        key.hash(&mut hasher);
-        KeyId(hasher.finish())
+        KeyId(self.hasher.hash_one(key))
     }
 
     /// Whose key it is. Refused: nobody's, or the engine does not answer.
