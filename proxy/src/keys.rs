@@ -39,6 +39,8 @@ const UNKNOWN_BURST: u32 = 50;
 /// Look-ups at once: of addresses that present few unknown keys, and of the others.
 const LOOKUPS_MAX: usize = 64;
 const SUSPECT_LOOKUPS_MAX: usize = 16;
+/// Of the others, how many may wait for their turn: the sockets of a flood must not pile up.
+const SUSPECTS_WAITING_MAX: usize = 128;
 /// How long a look-up waits for its turn.
 const TURN: Duration = Duration::from_secs(10);
 
@@ -56,6 +58,7 @@ pub(crate) struct Keys {
     addresses: Rates,
     lookups: Semaphore,
     suspect_lookups: Semaphore,
+    suspects_waiting: Semaphore,
 }
 
 /// What one look-up found.
@@ -73,6 +76,7 @@ impl Keys {
             addresses: Rates::of(UNKNOWN_PER_SECOND, UNKNOWN_BURST),
             lookups: Semaphore::new(LOOKUPS_MAX),
             suspect_lookups: Semaphore::new(SUSPECT_LOOKUPS_MAX),
+            suspects_waiting: Semaphore::new(SUSPECTS_WAITING_MAX),
         }
     }
 
@@ -90,17 +94,23 @@ impl Keys {
         address: IpAddr,
     ) -> Result<Option<Who>, Refused> {
         let now = Instant::now();
-        if let Some((until, who)) = lock(&self.known).get(&key)
-            && *until > now
+        let known = lock(&self.known).get(&key).copied();
+        if let Some((until, who)) = known
+            && until > now
         {
-            return Ok(*who);
+            return Ok(who);
         }
         let address = network(address);
         let is_unknown = lock(&self.unknown).get(&key).is_some_and(|until| *until > now);
         if is_unknown {
             return Err(self.unknown_key(address));
         }
-        let is_suspect = !self.addresses.has_token(address);
+        // A key that was known once does not wait behind those that never were.
+        let is_suspect = known.is_none() && !self.addresses.has_token(address);
+        let place = is_suspect.then(|| self.suspects_waiting.try_acquire());
+        let Ok(_place) = place.transpose() else {
+            return Err(too_fast(Duration::from_secs(1)));
+        };
         let lane = if is_suspect { &self.suspect_lookups } else { &self.lookups };
         let turn = tokio::time::timeout(TURN, lane.acquire()).await;
         let Ok(Ok(_turn)) = turn else {
@@ -112,9 +122,17 @@ impl Keys {
                 Ok(who)
             }
             Found::Unknown => {
+                self.forget(key);
                 insert(&mut lock(&self.unknown), key, now + UNKNOWN_FOR, |kept| *kept);
                 Err(self.unknown_key(address))
             }
+        }
+    }
+
+    /// The engine took a call with this key: it counts as known from now on.
+    pub(crate) fn confirm(&self, key: KeyId) {
+        if let Some((until, _)) = lock(&self.known).get_mut(&key) {
+            *until = Instant::now() + KNOWN_FOR;
         }
     }
 

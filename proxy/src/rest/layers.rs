@@ -112,6 +112,8 @@ pub(super) async fn limits(
                 let response = next.run(request).await;
                 if response.status() == StatusCode::UNAUTHORIZED {
                     proxy.keys.forget(key);
+                } else if response.status().is_success() {
+                    proxy.keys.confirm(key);
                 }
                 hold(response, held)
             }
@@ -164,13 +166,14 @@ fn key_of(headers: &HeaderMap) -> Result<Option<&str>, Refused> {
     key.map_err(|_| Refusal::new(Reason::Unauthenticated).into())
 }
 
-/// Refuses a request and ends its connection: who has no place keeps no socket. A small body is
-/// read, because a client that is cut off while it sends does not hear why.
+/// Refuses a request. A small body is read, because a client that is cut off while it sends does
+/// not hear why; where there is more of it, the connection ends.
 async fn turn_away(request: Request, refused: Refused) -> Response {
     let reading = http_body_util::Limited::new(request.into_body(), TURNED_AWAY_BYTES).collect();
-    // However it ended, nothing of it is kept.
-    let _ = tokio::time::timeout(TURNED_AWAY_TIME, reading).await;
+    let is_whole = matches!(tokio::time::timeout(TURNED_AWAY_TIME, reading).await, Ok(Ok(_)));
     let mut response = refused.into_response();
-    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    if !is_whole {
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
     response
 }
