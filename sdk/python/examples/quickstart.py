@@ -6,6 +6,7 @@ import httpx
 from undolog_sdk import (
     AwaitingApprovalError,
     CompensationDescriptor,
+    SessionOverError,
     ToolTier,
     UndoLogSession,
     undolog_tool,
@@ -44,5 +45,7 @@ try:
         print(welcome("ann@example.com"))
 except AwaitingApprovalError as waiting:
     print(waiting.approval_id)
+except SessionOverError as over:
+    print(f"this run has ended: {over}")
 except ValueError as error:
     print(f"{error}: {session.wait_settled_sync()}, users: {count_users()}")

@@ -99,6 +99,8 @@ def test_no_example_is_in_the_way_of_another(run, undolog_client):
             "users: 1",
             "the agent gave up: compensated, users: 0",
         ]
+        [over] = run("quickstart.py", "wednesday")
+        assert over.startswith("this run has ended: SESSION_COMPENSATED")
     finally:
         crm.terminate()
         crm.wait(30)
