@@ -33,6 +33,9 @@ const ENTRIES_PER_STEP_MAX: u32 = 100;
 /// How long the walk sleeps while a probe is asked; a clear answer makes it due earlier.
 const PROBE_WAIT: Duration = Duration::seconds(15);
 
+/// By so much two readings of one clock may differ.
+const CLOCK_SLACK: Duration = Duration::seconds(1);
+
 /// What the step decided.
 #[derive(Debug)]
 pub(super) enum Decision {
@@ -59,6 +62,7 @@ pub(super) struct Top {
     last_outcome: Option<String>,
     last_fence: Option<i64>,
     last_number: Option<i32>,
+    last_finished_at: Option<DateTime<Utc>>,
     is_blocked: bool,
 }
 
@@ -66,6 +70,18 @@ impl Top {
     /// The last call has no outcome: of an earlier holder, or one that was never made.
     fn open_attempt(&self) -> Option<Uuid> {
         self.last_attempt_id.filter(|_| self.last_outcome.is_none())
+    }
+
+    /// A next try that lies ahead because the clock stepped back since the last one ended comes as
+    /// late after now as it was meant to come after that. `true`: it was moved.
+    fn follow_clock(&mut self, now: DateTime<Utc>) -> bool {
+        let ahead = self.last_finished_at.map(|at| at - now).filter(|by| *by > CLOCK_SLACK);
+        let (Some(ahead), Some(at)) = (ahead, self.entry.next_try_at) else { return false };
+        if at <= now {
+            return false;
+        }
+        self.entry.next_try_at = Some((at - ahead).max(now));
+        true
     }
 
     /// Its last call that was made to an end, or to the end of a process, ended a process.
@@ -164,6 +180,9 @@ async fn one(
         let reason = DeadLetterReason::Exhausted;
         give_up(tx, session, rollback, &mut top.entry, &mut effect, reason, &detail).await?;
         return Ok(None);
+    }
+    if top.follow_clock(session.now()) {
+        undo::save(tx, &top.entry).await?;
     }
     if let Some(at) = top.entry.next_try_at.filter(|at| *at > session.now())
         && crate::guard!("walk.backoff")

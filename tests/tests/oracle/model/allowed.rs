@@ -242,6 +242,10 @@ fn live_session(
         _ => {}
     }
     match state {
+        // Open point: which of the two is said while another call also waits for people.
+        EffectState::FailedNotApplied if model.step_taken(call, facts.step, rows) && awaiting => {
+            vec![Refused("STEP_CONFLICT"), Retry("SESSION_AWAITING_APPROVAL")]
+        }
         EffectState::FailedNotApplied if model.step_taken(call, facts.step, rows) => {
             vec![Refused("STEP_CONFLICT")]
         }

@@ -102,7 +102,8 @@ fn commit(model: &Model, rows: &Observed, call: Call, attempt: u32, value: Value
     };
     if run.by_operator && run.success.is_none() {
         return if facts.contradicted {
-            vec![Refused("CONTRADICTED"), Ok]
+            // Open point: the contradicting report is kept, and another value conflicts with it.
+            vec![Refused("CONTRADICTED"), Ok, Refused("RESULT_CONFLICT")]
         } else if facts.contradiction_settled {
             vec![Refused("CONTRADICTED"), Ok, RefusedSomehow]
         } else {

@@ -268,7 +268,11 @@ fn fail(
     if model.config.on_tool_failure == OnToolFailure::Continue {
         return;
     }
-    let ask = if again || known || !ok || effect == FailEffect::Unknown {
+    // §6: once the entry is worked on, or later, a Fail is an event only.
+    let undone = rows.top_entry(call, number).is_some_and(|entry| {
+        matches!(entry.state, EntryState::Running | EntryState::Compensated | EntryState::Failed)
+    });
+    let ask = if again || known || undone || !ok || effect == FailEffect::Unknown {
         // Open points: a second Fail, a Fail beside a known success, a Fail that is "unknown".
         Ask::May
     } else {

@@ -91,10 +91,14 @@ fn approval(facts: &mut Facts, rows: &Observed, effect: &EffectRow) -> Result<()
         );
     }
     let expected = match facts.decision {
+        // §13.2: a success of an earlier attempt stands for the call, whatever is decided.
+        _ if effect.state == EffectState::Committed && !facts.successes.is_empty() => true,
         Decision::Pending => effect.state == EffectState::Pending,
         Decision::Approved => effect.state == EffectState::Approved,
         Decision::None => true,
         Decision::Spent => effect.state != EffectState::Pending,
+        // A contradiction may have been settled as "it happened".
+        _ if facts.contradiction_settled && effect.state == EffectState::Committed => true,
         _ => effect.state == EffectState::Rejected,
     };
     if facts.irreversible() && !expected {

@@ -175,6 +175,12 @@ fn has_letter(rows: &Observed, call: Call) -> bool {
 /// Late evidence has its new entry.
 fn late(model: &Model, rows: &Observed) -> Result<(), Violation> {
     for (call, attempt, after) in &model.entries_due {
+        // Below a live partial rollback it is owed its entry until that ends.
+        let old = rows.top_entry(*call, *attempt).map(|entry| entry.position);
+        let live = rows.live_rollback().map(|live| live.from);
+        if old.zip(live).is_some_and(|(old, live)| old < live) {
+            continue;
+        }
         let new = rows.entries.iter().any(|e| {
             // An entry may have come to name the attempt for which the result stands.
             e.call == *call && e.attempt >= *attempt && e.position > *after
