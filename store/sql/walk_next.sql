@@ -20,7 +20,8 @@ SELECT u.undo_id, u.session_id, u.effect_id, u.attempt, u.stack_position, u.comp
     WHERE a.undo_id = u.undo_id AND a.org_id = $2 AND a.outcome IS NOT NULL AND a.may_have_run
     ORDER BY a.round DESC, a.number DESC LIMIT 1), false) AS may_have_run,
   l.undo_attempt_id AS last_attempt_id, l.outcome AS last_outcome, l.fence AS last_fence,
-  l.number AS last_number, l.finished_at AS last_finished_at, l.call_digest AS sent_digest, l.result_known AS sent_with_result,
+  l.number AS last_number, l.finished_at AS last_finished_at, l.call_digest AS sent_digest,
+  l.result_known AS sent_with_result,
   $5 AND EXISTS (
     SELECT FROM undolog_dead_letters d
     JOIN undolog_undo_stack f ON f.undo_id = d.undo_id AND f.org_id = $2
@@ -29,7 +30,8 @@ SELECT u.undo_id, u.session_id, u.effect_id, u.attempt, u.stack_position, u.comp
       AND f.stack_position > u.stack_position) AS is_blocked
 FROM undolog_undo_stack u
 LEFT JOIN LATERAL (
-  SELECT a.undo_attempt_id, a.outcome, a.fence, a.number, a.finished_at, a.call_digest, a.result_known
+  SELECT a.undo_attempt_id, a.outcome, a.fence, a.number, a.finished_at, a.call_digest,
+    a.result_known
   FROM undolog_undo_attempts a
   WHERE a.undo_id = u.undo_id AND a.org_id = $2
   ORDER BY a.round DESC, a.number DESC LIMIT 1) l ON true

@@ -46,6 +46,7 @@ pub(super) enum Doing {
 
 /// What takes more than a minute.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "there are a few dozen of them, in one test")]
 pub(super) enum Busy {
     Runs {
         grant: ExecuteOutcome,

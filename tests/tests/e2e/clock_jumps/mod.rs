@@ -202,7 +202,7 @@ impl Run {
             self.clock.happen(&self.world, event).await;
         }
         clock::idle(&self.world).await;
-        if self.clock.minutes() % SWEPT_EVERY == 0 {
+        if self.clock.minutes().is_multiple_of(SWEPT_EVERY) {
             clock::swept(&self.world).await;
             clock::idle(&self.world).await;
         }
