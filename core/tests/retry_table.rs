@@ -116,7 +116,7 @@ fn backoff_doubles_up_to_an_hour() {
     assert_eq!(backoff_ms(0, 1_000, 0), 1_000);
     assert_eq!(backoff_ms(13, 1_000, 0), BACKOFF_MS_MAX);
     assert_eq!(backoff_ms(1, 1_000, 50), 1_500);
-    assert_eq!(backoff_ms(1, 0, 50), 0);
+    assert_eq!(backoff_ms(1, 0, 50), 150);
     assert_eq!(backoff_ms(u32::MAX, u64::MAX, u64::MAX), BACKOFF_MS_MAX + BACKOFF_MS_MAX / 2);
 }
 

@@ -47,6 +47,7 @@ const READS: &[Rpc] = &[
 ];
 const CALLS: &[Rpc] = &[Rpc::Intercept, Rpc::Commit, Rpc::Fail, Rpc::Heartbeat];
 const PROXY: &[Rpc] = &[Rpc::Tick, Rpc::ListApproved];
+const ALL: &[Rpc] = &[Rpc::Authenticate];
 const DECISIONS: &[Rpc] = &[Rpc::Approve, Rpc::Reject];
 const ENDINGS: &[Rpc] = &[Rpc::Complete, Rpc::FailSession, Rpc::Rollback];
 const OPEN_ENDS: &[Rpc] = &[
@@ -74,10 +75,10 @@ const OWN: &[Rpc] = &[Rpc::Begin, Rpc::Savepoint, Rpc::RegisterTool];
 #[test]
 fn every_cell() {
     let table: [(Role, Vec<&[Rpc]>); 4] = [
-        (Role::Agent, vec![READS, CALLS, ENDINGS, OWN]),
-        (Role::Executor, vec![CALLS, PROXY]),
-        (Role::Approver, vec![READS, DECISIONS, OPEN_ENDS, REVOKE]),
-        (Role::Operator, vec![READS, ENDINGS, OPEN_ENDS, REVOKE, SETTLE]),
+        (Role::Agent, vec![ALL, READS, CALLS, ENDINGS, OWN]),
+        (Role::Executor, vec![ALL, CALLS, PROXY]),
+        (Role::Approver, vec![ALL, READS, DECISIONS, OPEN_ENDS, REVOKE]),
+        (Role::Operator, vec![ALL, READS, ENDINGS, OPEN_ENDS, REVOKE, SETTLE]),
     ];
     for (role, groups) in table {
         for rpc in Rpc::ALL {
