@@ -156,27 +156,38 @@ class Lifecycle:
             details = {"approval_id": approval_id, "effect_id": effect.get("effect_id", "")}
             details["session_id"] = self.session_id
             denied._tell(code="APPROVAL_REJECTED", message=message, details=details)
-            yield from self._read_note(client, denied)
-            return denied
+            # An approval that the rollback took away was rejected by nobody.
+            if (yield from self._read_note(client, denied)):
+                return denied
         return None
 
-    def _read_note(self, client: UndoLogClient, denied: DeniedError) -> Flow[None]:
-        """What the approver wrote is part of the answer."""
+    def _read_note(self, client: UndoLogClient, denied: DeniedError) -> Flow[bool]:
+        """What the approver wrote is part of the answer; False: nobody rejected the call."""
         if not denied.approval_id:
-            return
+            return False
         try:
             path = f"/approvals/{_part(denied.approval_id)}"
             answer = yield from client._get(path, self.org_id)
         except (UndoLogError, ValueError) as fault:
             logger.debug("the approval %s cannot be read: %s", denied.approval_id, fault)
-            return
-        said = [e for e in answer.get("events") or [] if e.get("action") in ("reject", "timeout")]
+            return False
+        # The start of a rollback takes an approval away in the name of the system.
+        said = [
+            event
+            for event in answer.get("events") or []
+            if event.get("action") == "timeout"
+            or (
+                event.get("action") == "reject"
+                and not str(event.get("actor") or "").startswith("system:")
+            )
+        ]
         for event in said[-1:]:
             denied.note = event.get("note") or ""
             denied.decided_by = event.get("claimed_actor") or event.get("actor") or ""
         if denied.note:
             denied.message += f" ({denied.decided_by}: {denied.note})"
             denied.args = (f"{denied.code}: {denied.message}", *denied.args[1:])
+        return bool(said)
 
     def _exit(self, error: BaseException | None) -> Flow[None]:
         self._is_inside = False

@@ -131,6 +131,7 @@ impl ToolSpec {
             is_active: true,
             idempotent: self.idempotent,
             grant_lease_ms: self.grant_lease_ms,
+            caller_args: true,
             ..Tool::default()
         };
         let request = RegisterToolRequest { org_id: String::new(), tool: Some(tool) };
