@@ -21,7 +21,7 @@ use crate::{error::StepError, owner::KeyHash, pool::Store};
 /// How long an answer is kept: a revoked key works no longer than this.
 const KEPT_FOR: Duration = Duration::from_secs(5);
 /// How old an answer may be that lets a call or a stream go on. It is asked for as often, so that
-/// both times together stay below [`KEPT_FOR`].
+/// both times together stay below `KEPT_FOR`.
 pub const RECHECK_EVERY: Duration = Duration::from_secs(2);
 /// Answers that are kept, of known and of unknown keys each: invented keys displace no real one.
 const KEPT_MAX: usize = 10_000;
