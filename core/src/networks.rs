@@ -98,6 +98,16 @@ impl Networks {
     }
 }
 
+/// Whose requests are counted together, of clients without a key: an address, of IPv6 the network
+/// that one client is given.
+#[must_use]
+pub fn client_network(address: IpAddr) -> u64 {
+    match address.to_canonical() {
+        IpAddr::V4(address) => u64::from(address.to_bits()),
+        IpAddr::V6(address) => u64::try_from(address.to_bits() >> 64).unwrap_or(u64::MAX),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

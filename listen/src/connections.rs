@@ -8,6 +8,8 @@ use std::{
 
 use rustix::process::{Resource, getrlimit};
 
+use crate::counts::{count, less};
+
 /// Connections of one listener.
 const CONNECTIONS_MAX: usize = 8_192;
 /// And at least so many, however few descriptors a process may have.
@@ -63,7 +65,7 @@ impl Connections {
     pub fn take(self: &Arc<Self>, address: IpAddr) -> Option<Connection> {
         let address = address.to_canonical();
         let mut open = self.open();
-        let of_address = open.by_address.get(&address).copied().unwrap_or_default();
+        let of_address = count(&open.by_address, address);
         if open.all >= self.most || of_address >= (self.most / OF_ADDRESS).max(1) {
             return None;
         }
@@ -78,12 +80,7 @@ impl Drop for Connection {
     fn drop(&mut self) {
         let mut open = self.connections.open();
         open.all -= 1;
-        if let Some(count) = open.by_address.get_mut(&self.address) {
-            *count -= 1;
-            if *count == 0 {
-                open.by_address.remove(&self.address);
-            }
-        }
+        less(&mut open.by_address, self.address, 1);
     }
 }
 

@@ -3,6 +3,7 @@
 //! of the places for work no organisation and no key can have all.
 
 mod connections;
+mod counts;
 mod held;
 mod listener;
 mod places;

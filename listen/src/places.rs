@@ -3,13 +3,17 @@
 
 use std::{
     collections::HashMap,
-    hash::Hash,
     net::IpAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use undolog_core::reason::{Reason, Refusal};
+use undolog_core::{
+    networks::client_network,
+    reason::{Reason, Refusal},
+};
 use uuid::Uuid;
+
+use crate::counts::{count, less};
 
 /// What an organisation may have of all places, and a key of its organisation's.
 const SHARE: usize = 2;
@@ -27,11 +31,8 @@ impl Who {
     /// A client without a key takes the place of its address; an IPv6 client that of its network.
     #[must_use]
     pub fn at(address: IpAddr) -> Self {
-        let bits = match address.to_canonical() {
-            IpAddr::V4(address) => u128::from(address.to_bits()),
-            IpAddr::V6(address) => address.to_bits() >> 64 << 64,
-        };
-        Self { org_id: Uuid::from_u128(bits), key_id: Uuid::from_u128(bits) }
+        let id = Uuid::from_u128(client_network(address).into());
+        Self { org_id: id, key_id: id }
     }
 }
 
@@ -106,19 +107,6 @@ impl Places {
         let what = self.what;
         let why = format!("this {whose} has {limit} {what} here, as many as it may");
         Refusal::because(Reason::RateLimited, why).with("limit", limit).with("of", whose)
-    }
-}
-
-fn count<K: Eq + Hash>(counts: &HashMap<K, usize>, key: K) -> usize {
-    counts.get(&key).copied().unwrap_or_default()
-}
-
-fn less<K: Eq + Hash>(counts: &mut HashMap<K, usize>, key: K, by: usize) {
-    if let Some(n) = counts.get_mut(&key) {
-        *n -= by;
-        if *n == 0 {
-            counts.remove(&key);
-        }
     }
 }
 

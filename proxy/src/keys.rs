@@ -15,7 +15,10 @@ use std::{
 
 use tokio::{sync::Semaphore, time::Instant};
 use tonic::Code;
-use undolog_core::reason::{Reason, Refusal};
+use undolog_core::{
+    networks::client_network,
+    reason::{Reason, Refusal},
+};
 use undolog_listen::Who;
 use undolog_proto::v1;
 use uuid::Uuid;
@@ -100,7 +103,7 @@ impl Keys {
         {
             return Ok(who);
         }
-        let address = network(address);
+        let address = client_network(address);
         let is_unknown = lock(&self.unknown).get(&key).is_some_and(|until| *until > now);
         if is_unknown {
             return Err(self.unknown_key(address));
@@ -177,14 +180,6 @@ struct Asking<'a> {
 fn who(answer: &v1::AuthenticateResponse) -> Option<Who> {
     let id = |text: &str| Uuid::parse_str(text).ok();
     Some(Who { org_id: id(&answer.org_id)?, key_id: id(&answer.key_id)? })
-}
-
-/// Whose unknown keys are counted together: an address, of IPv6 a network.
-pub(crate) fn network(address: IpAddr) -> u64 {
-    match address.to_canonical() {
-        IpAddr::V4(address) => u64::from(address.to_bits()),
-        IpAddr::V6(address) => u64::try_from(address.to_bits() >> 64).unwrap_or(u64::MAX),
-    }
 }
 
 /// Keeps an answer if there is room.

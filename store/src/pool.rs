@@ -16,7 +16,7 @@ use uuid::Uuid;
 use crate::{
     error::{Decided, StepError},
     lanes::{Key, LOCK_PATIENCE, Lane, Lanes, Queued, REPORT_CONNECTIONS, Turn},
-    registry::{Apart, RegistryCache},
+    registry::{Apart, Asked, RegistryCache},
     settings::{self, Settings},
     spoiled::Spoiled,
     step::Step,
@@ -190,19 +190,15 @@ impl Store {
     /// The step's own.
     pub async fn run_in<S: Step>(&self, turn: Turn, step: S) -> Result<S::Reply, StepError> {
         let (began, step) = (Instant::now(), Arc::new(step));
-        let (mut turn, mut pause, mut aparts) = (turn, HELD_PAUSE.0, 0);
+        let (mut turn, mut pause, mut asked) = (turn, HELD_PAUSE.0, Asked::default());
         loop {
             let queued = match self.attempt(turn, Arc::clone(&step)).await? {
                 Attempt::Ended(outcome) => return outcome?.map_err(StepError::Refused),
                 Attempt::Held(error, _) if began.elapsed() >= LOCK_PATIENCE => return Err(error),
                 Attempt::Held(_, queued) => queued,
                 Attempt::Apart(work, queued) => {
-                    aparts += 1;
-                    if aparts > crate::step::APART_MAX {
-                        return Err(StepError::Apart(work));
-                    }
                     // No connection waits for it; the session's other steps do.
-                    work.run(self, step.org_id()).await?;
+                    asked.serve(work, self, step.org_id()).await?;
                     turn = self.lanes.again(queued).await?;
                     continue;
                 }

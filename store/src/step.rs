@@ -9,6 +9,7 @@ use crate::{
     error::{Decided, StepError},
     lanes::Lane,
     pool::Store,
+    registry::Asked,
     tenant::Tenant,
 };
 
@@ -63,10 +64,6 @@ pub trait Step: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Decided<Self::Reply>, StepError>> + Send;
 }
 
-/// How often a step may ask for work outside its transaction: it needs a few schemas and one check,
-/// and the registry can change meanwhile.
-pub(crate) const APART_MAX: u32 = 16;
-
 /// What becomes of what a step wrote.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Outcome {
@@ -93,13 +90,13 @@ pub(crate) async fn try_out<S: Step>(
     store: &Store,
     step: &S,
 ) -> Result<Decided<S::Reply>, StepError> {
-    for _ in 0..APART_MAX {
+    let mut asked = Asked::default();
+    loop {
         match once(store, step, Outcome::TakenBack).await {
-            Err(StepError::Apart(work)) => work.run(store, step.org_id()).await?,
+            Err(StepError::Apart(work)) => asked.serve(work, store, step.org_id()).await?,
             ended => return ended,
         }
     }
-    once(store, step, Outcome::TakenBack).await
 }
 
 async fn once<S: Step>(

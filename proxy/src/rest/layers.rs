@@ -18,6 +18,7 @@ use http::{
 use http_body_util::BodyExt as _;
 use tokio::time::Instant;
 use undolog_core::{
+    networks::client_network,
     presented::presented_key,
     reason::{Reason, Refusal},
 };
@@ -25,13 +26,7 @@ use undolog_listen::{Peer, Place, hold};
 use uuid::Uuid;
 
 use super::{answer, extract::BodyPlaces};
-use crate::{
-    call::Caller,
-    error::Refused,
-    keys::{KeyId, network},
-    rate::too_fast,
-    service::Proxy,
-};
+use crate::{call::Caller, error::Refused, keys::KeyId, rate::too_fast, service::Proxy};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
@@ -102,7 +97,7 @@ pub(super) async fn limits(
     let mut response = if path.is_none() || PROBES.contains(&route.as_str()) {
         next.run(request).await
     } else if route == DOCUMENT {
-        match proxy.documents.take(network(address(&proxy, &request))) {
+        match proxy.documents.take(client_network(address(&proxy, &request))) {
             Ok(()) => next.run(request).await,
             Err(wait) => too_fast(wait).into_response(),
         }

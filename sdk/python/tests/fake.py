@@ -191,41 +191,45 @@ class Fake:
             session["state"] = "compensated"
         return 200, {"session": {"state": session["state"]}, "state": session["state"]}
 
+    def calls_of(self, session_id):
+        """Each call of a session, and what every list of them shows of it."""
+        for (session, step, key), effect in self.calls.items():
+            if session == session_id:
+                shown = {
+                    "effect_id": effect["effect_id"],
+                    "step_index": step or 0,
+                    "step_key": key,
+                    "call_signature": self.signature(session, step, effect),
+                    "tool_name": effect["body"]["tool_name"],
+                }
+                yield effect, shown
+
     def listed(self, session_id):
         made = []
-        for (session, step, key), effect in self.calls.items():
+        for effect, shown in self.calls_of(session_id):
             approval = self.approvals.get(effect.get("approval_id"), {})
-            state = "rejected" if approval.get("state") == "reject" else effect["state"]
-            if session == session_id:
-                made.append(
-                    {
-                        "effect_id": effect["effect_id"],
-                        "tool_name": effect["body"]["tool_name"],
-                        "state": state,
-                        "outcome": effect.get("outcome"),
-                        "step_index": step or 0,
-                        "step_key": key,
-                        "call_signature": self.signature(session, step, effect),
-                        "approval_request_id": effect.get("approval_id"),
-                    }
-                )
+            rejected = approval.get("state") == "reject"
+            more = {
+                "state": "rejected" if rejected else effect["state"],
+                "outcome": effect.get("outcome"),
+                "approval_request_id": effect.get("approval_id"),
+            }
+            made.append(shown | more)
         return made
 
     def open(self, session_id):
-        made = []
-        for (session, step, key), effect in self.calls.items():
-            if session == session_id and effect["state"] in ("pending", "executing"):
-                made.append(
-                    {
-                        "effect_id": effect["effect_id"],
-                        "step_index": step or 0,
-                        "step_key": key,
-                        "call_signature": self.signature(session, step, effect),
-                        "tool_name": effect["body"]["tool_name"],
-                        "state": effect["state"],
-                    }
-                )
-        return made
+        return [
+            shown | {"state": effect["state"]}
+            for effect, shown in self.calls_of(session_id)
+            if effect["state"] in ("pending", "executing")
+        ]
+
+    def stored(self, session_id):
+        return [
+            shown | {"result": effect["result"]}
+            for effect, shown in self.calls_of(session_id)
+            if effect["state"] == "committed"
+        ]
 
     def signature(self, session_id, step, effect):
         """With a key the service numbers the step itself; here all of them are 0."""
@@ -233,22 +237,6 @@ class Fake:
         return effect["signature"] or call_signature(
             session_id, step or 0, body["tool_name"], body["args"]
         )
-
-    def stored(self, session_id):
-        made = []
-        for (session, step, key), effect in self.calls.items():
-            if session == session_id and effect["state"] == "committed":
-                made.append(
-                    {
-                        "effect_id": effect["effect_id"],
-                        "step_index": step or 0,
-                        "step_key": key,
-                        "call_signature": self.signature(session, step, effect),
-                        "tool_name": effect["body"]["tool_name"],
-                        "result": effect["result"],
-                    }
-                )
-        return made
 
 
 def refusal(status, code, **details):

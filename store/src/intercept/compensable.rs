@@ -247,27 +247,24 @@ impl Intercept {
     /// again, or another one where the registration leaves that to callers.
     fn template(&self, named: &DescriptorInput, tool: &JudgedTool) -> Result<Node, StepError> {
         let given = descriptor_args(&named.args)?;
-        let bound = match &tool.compensation_args {
-            Some(text) => Some(payload::read(text, None)?),
-            None => None,
-        };
         let is_given = !matches!(&given, Node::Object(members) if members.is_empty());
         let may_name = tool.caller_args
             || self.input.caller.role.may_weaken_registry()
             || !crate::guard!("intercept.compensation_args");
-        match bound {
-            bound if may_name && is_given => Ok(given).inspect(|_| drop(bound)),
-            Some(bound) if !is_given || canonical_value_eq(&bound, &given) => Ok(bound),
-            None if !is_given => Ok(given),
-            _ => {
-                let why = "the arguments of the compensation are not those that the tool is \
-                           registered with (compensation_args), and it does not leave them to its \
-                           callers (caller_args)";
-                Err(Refusal::because(Reason::CompensationRefused, why)
-                    .with("tool_name", &self.input.tool_name)
-                    .into())
-            }
+        if is_given && may_name {
+            return Ok(given);
         }
+        let bound = tool.compensation_args.as_deref().map(|text| payload::read(text, None));
+        let bound = bound.transpose()?.unwrap_or_else(Node::empty_object);
+        if !is_given || canonical_value_eq(&bound, &given) {
+            return Ok(bound);
+        }
+        let why = "the arguments of the compensation are not those that the tool is registered \
+                   with (compensation_args), and it does not leave them to its callers \
+                   (caller_args)";
+        Err(Refusal::because(Reason::CompensationRefused, why)
+            .with("tool_name", &self.input.tool_name)
+            .into())
     }
 
     fn render(

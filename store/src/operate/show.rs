@@ -19,9 +19,10 @@ use crate::{
         page::{Bounds, Until, page_bytes, read_max, time_of},
         sessions::{DeadLetterShown, UndoShown},
     },
+    registry::Asked,
     session::{self, LockedSession},
     sessions::{PlannedItem, Preview},
-    step::{APART_MAX, Caller},
+    step::Caller,
     tenant::Tenant,
     walk,
 };
@@ -235,17 +236,14 @@ pub async fn get_dead_letter(
     dead_letter_id: Uuid,
 ) -> Result<DeadLetterDetail, StepError> {
     require_role(caller, Rpc::GetDeadLetter)?;
-    let mut aparts = 0;
+    let mut asked = Asked::default();
     loop {
         let mut tx = Tenant::begin(store, caller.org_id).await?;
         let detail = read_detail(&mut tx, caller, dead_letter_id).await;
         // Nothing was written; the lock that the look at the next call needs goes as well.
         tx.rollback().await?;
         match detail {
-            Err(StepError::Apart(work)) if aparts < APART_MAX => {
-                aparts += 1;
-                work.run(store, caller.org_id).await?;
-            }
+            Err(StepError::Apart(work)) => asked.serve(work, store, caller.org_id).await?,
             detail => return detail,
         }
     }

@@ -40,9 +40,36 @@ pub(super) enum Form {
     StoredTool,
 }
 
+/// How often one step may ask for work: it needs a few schemas and one check, and the registry can
+/// change meanwhile.
+const ASKED_MAX: u32 = 16;
+
 /// What a step wants done outside its transaction.
 #[derive(Debug)]
 pub struct Apart(Kind);
+
+/// How often a step has asked already.
+#[derive(Debug, Default)]
+pub(crate) struct Asked(u32);
+
+impl Asked {
+    /// Does the work, after which the step is run again.
+    ///
+    /// # Errors
+    /// The step asks without end, or the work cannot be done now.
+    pub(crate) async fn serve(
+        &mut self,
+        work: Apart,
+        store: &Store,
+        org_id: Uuid,
+    ) -> Result<(), StepError> {
+        if self.0 == ASKED_MAX {
+            return Err(StepError::Apart(work));
+        }
+        self.0 += 1;
+        work.run(store, org_id).await
+    }
+}
 
 #[derive(Debug)]
 enum Kind {
@@ -93,7 +120,7 @@ impl Apart {
     ///
     /// # Errors
     /// Too many steps of the organisation wait for such work, or the machine has no thread left.
-    pub(crate) async fn run(self, store: &Store, org_id: Uuid) -> Result<(), StepError> {
+    async fn run(self, store: &Store, org_id: Uuid) -> Result<(), StepError> {
         let _place = place(org_id).await?;
         let store = store.clone();
         let done = on_large_stack(move || match self.0 {

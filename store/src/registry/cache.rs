@@ -2,7 +2,8 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
+    hash::Hash,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use uuid::Uuid;
@@ -38,123 +39,116 @@ pub(super) struct Key {
 }
 
 /// Parsed tools and compensations of all organisations that this process serves.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct RegistryCache {
-    tools: Mutex<Generations<ToolBundle>>,
-    compensations: Mutex<Generations<CompensationBundle>>,
+    tools: Mutex<OfEpoch<ToolBundle>>,
+    compensations: Mutex<OfEpoch<CompensationBundle>>,
     /// By their texts: a change of the registry compiles only what changed.
-    schemas: Mutex<Weighted<Compiled>>,
+    schemas: Mutex<Generations<Digest, Compiled>>,
     /// Checks that a step left its transaction for.
-    outcomes: Mutex<Weighted<Result<(), String>>>,
+    outcomes: Mutex<Generations<Digest, Result<(), String>>>,
+}
+
+impl Default for RegistryCache {
+    fn default() -> Self {
+        Self {
+            tools: Mutex::new(Generations::new(GENERATION_MAX)),
+            compensations: Mutex::new(Generations::new(GENERATION_MAX)),
+            schemas: Mutex::new(Generations::new(SCHEMA_BYTES_KEPT)),
+            outcomes: Mutex::new(Generations::new(GENERATION_MAX)),
+        }
+    }
 }
 
 impl RegistryCache {
     pub(super) fn tool(&self, key: &Key, epoch: i64) -> Option<Arc<ToolBundle>> {
-        self.tools.lock().unwrap_or_else(PoisonError::into_inner).get(key, epoch)
+        lock(&self.tools).at(key, epoch)
     }
 
     pub(super) fn keep_tool(&self, key: Key, epoch: i64, bundle: Arc<ToolBundle>) {
-        self.tools.lock().unwrap_or_else(PoisonError::into_inner).keep(key, epoch, bundle);
+        lock(&self.tools).keep(key, 1, (epoch, bundle));
     }
 
     pub(super) fn compensation(&self, key: &Key, epoch: i64) -> Option<Arc<CompensationBundle>> {
-        self.compensations.lock().unwrap_or_else(PoisonError::into_inner).get(key, epoch)
+        lock(&self.compensations).at(key, epoch)
     }
 
     pub(super) fn keep_compensation(&self, key: Key, epoch: i64, bundle: Arc<CompensationBundle>) {
-        self.compensations.lock().unwrap_or_else(PoisonError::into_inner).keep(key, epoch, bundle);
+        lock(&self.compensations).keep(key, 1, (epoch, bundle));
     }
 
     pub(super) fn schema(&self, key: &Digest) -> Option<Compiled> {
-        self.schemas.lock().unwrap_or_else(PoisonError::into_inner).get(key)
+        lock(&self.schemas).get(key)
     }
 
     pub(super) fn keep_schema(&self, key: Digest, text_bytes: usize, schema: Compiled) {
         let bytes = text_bytes + schema.as_ref().map_or(0, |schema| schema.bytes());
-        self.schemas.lock().unwrap_or_else(PoisonError::into_inner).keep(key, bytes, schema);
+        lock(&self.schemas).keep(key, bytes, schema);
     }
 
     pub(super) fn outcome(&self, key: &Digest) -> Option<Result<(), String>> {
-        self.outcomes.lock().unwrap_or_else(PoisonError::into_inner).get(key)
+        lock(&self.outcomes).get(key)
     }
 
     pub(super) fn keep_outcome(&self, key: Digest, outcome: Result<(), String>) {
-        // As many as there are bundles, whatever their texts.
-        let bytes = SCHEMA_BYTES_KEPT / GENERATION_MAX;
-        self.outcomes.lock().unwrap_or_else(PoisonError::into_inner).keep(key, bytes, outcome);
+        lock(&self.outcomes).keep(key, 1, outcome);
     }
+}
+
+fn lock<T>(kept: &Mutex<T>) -> MutexGuard<'_, T> {
+    kept.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A schema, or why its text is none.
 type Compiled = Result<Arc<Schema>, String>;
 
-/// Two generations as below, bounded by what their values weigh.
-#[derive(Debug)]
-struct Weighted<T> {
-    young: HashMap<Digest, (usize, T)>,
-    old: HashMap<Digest, (usize, T)>,
-    young_bytes: usize,
-}
+/// What is kept until its epoch is over.
+type OfEpoch<T> = Generations<Key, (i64, Arc<T>)>;
 
-impl<T> Default for Weighted<T> {
-    fn default() -> Self {
-        Self { young: HashMap::new(), old: HashMap::new(), young_bytes: 0 }
-    }
-}
-
-impl<T: Clone> Weighted<T> {
-    fn get(&mut self, key: &Digest) -> Option<T> {
-        if let Some((_, value)) = self.young.get(key) {
-            return Some(value.clone());
-        }
-        let (bytes, value) = self.old.remove(key)?;
-        self.keep(*key, bytes, value.clone());
-        Some(value)
-    }
-
-    fn keep(&mut self, key: Digest, bytes: usize, value: T) {
-        if self.young_bytes + bytes > SCHEMA_BYTES_KEPT {
-            self.old = std::mem::take(&mut self.young);
-            self.young_bytes = 0;
-        }
-        if self.young.insert(key, (bytes, value)).is_none() {
-            self.young_bytes += bytes;
-        }
+impl<T> OfEpoch<T> {
+    fn at(&mut self, key: &Key, epoch: i64) -> Option<Arc<T>> {
+        let (at, value) = self.get(key)?;
+        (at == epoch).then_some(value)
     }
 }
 
 /// Two generations: when the young one is full it becomes the old one, and what is still used moves
 /// over at its next use.
 #[derive(Debug)]
-struct Generations<T> {
-    young: HashMap<Key, (i64, Arc<T>)>,
-    old: HashMap<Key, (i64, Arc<T>)>,
+struct Generations<K, V> {
+    young: HashMap<K, (usize, V)>,
+    old: HashMap<K, (usize, V)>,
+    /// What the young one's values weigh together, and may weigh.
+    young_weight: usize,
+    weight_max: usize,
 }
 
-impl<T> Default for Generations<T> {
-    fn default() -> Self {
-        Self { young: HashMap::new(), old: HashMap::new() }
+impl<K, V> Generations<K, V> {
+    fn new(weight_max: usize) -> Self {
+        Self { young: HashMap::new(), old: HashMap::new(), young_weight: 0, weight_max }
     }
 }
 
-impl<T> Generations<T> {
-    fn get(&mut self, key: &Key, epoch: i64) -> Option<Arc<T>> {
-        if let Some((at, value)) = self.young.get(key) {
-            return (*at == epoch).then(|| Arc::clone(value));
+impl<K: Clone + Eq + Hash, V: Clone> Generations<K, V> {
+    fn get(&mut self, key: &K) -> Option<V> {
+        if let Some((_, value)) = self.young.get(key) {
+            return Some(value.clone());
         }
-        let (key, (at, value)) = self.old.remove_entry(key)?;
-        if at != epoch {
-            return None;
-        }
-        self.keep(key, at, Arc::clone(&value));
+        let (weight, value) = self.old.remove(key)?;
+        self.keep(key.clone(), weight, value.clone());
         Some(value)
     }
 
-    fn keep(&mut self, key: Key, epoch: i64, value: Arc<T>) {
-        if self.young.len() >= GENERATION_MAX && !self.young.contains_key(&key) {
-            self.old = std::mem::take(&mut self.young);
+    fn keep(&mut self, key: K, weight: usize, value: V) {
+        if let Some((replaced, _)) = self.young.remove(&key) {
+            self.young_weight -= replaced;
         }
-        self.young.insert(key, (epoch, value));
+        if self.young_weight + weight > self.weight_max {
+            self.old = std::mem::take(&mut self.young);
+            self.young_weight = 0;
+        }
+        self.young_weight += weight;
+        self.young.insert(key, (weight, value));
     }
 }
 
@@ -168,16 +162,16 @@ mod tests {
 
     #[test]
     fn an_entry_lives_until_its_epoch_is_over() {
-        let mut kept = Generations::default();
-        kept.keep(key(1), 7, Arc::new("seven"));
-        assert_eq!(kept.get(&key(1), 7).as_deref(), Some(&"seven"));
-        assert_eq!(kept.get(&key(1), 8), None);
-        assert_eq!(kept.get(&key(2), 7), None);
+        let mut kept = OfEpoch::new(GENERATION_MAX);
+        kept.keep(key(1), 1, (7, Arc::new("seven")));
+        assert_eq!(kept.at(&key(1), 7).as_deref(), Some(&"seven"));
+        assert_eq!(kept.at(&key(1), 8), None);
+        assert_eq!(kept.at(&key(2), 7), None);
     }
 
     #[test]
     fn schemas_are_bounded_by_what_they_weigh() {
-        let mut kept = Weighted::default();
+        let mut kept = Generations::new(SCHEMA_BYTES_KEPT);
         let key = |n: u64| Digest::of(&[&n.to_le_bytes()]);
         let third = SCHEMA_BYTES_KEPT / 3;
         for n in 0..30 {
@@ -191,10 +185,10 @@ mod tests {
 
     #[test]
     fn the_memory_is_bounded_and_used_entries_stay() {
-        let mut kept = Generations::default();
+        let mut kept = OfEpoch::new(GENERATION_MAX);
         for n in 0..3 * GENERATION_MAX {
-            kept.keep(key(n), 1, Arc::new(n));
-            assert_eq!(kept.get(&key(0), 1).as_deref(), Some(&0));
+            kept.keep(key(n), 1, (1, Arc::new(n)));
+            assert_eq!(kept.at(&key(0), 1).as_deref(), Some(&0));
         }
         assert!(kept.young.len() + kept.old.len() <= 2 * GENERATION_MAX);
     }

@@ -24,6 +24,7 @@ use uuid::Uuid;
 
 pub use activate::SetActive;
 pub use apart::Apart;
+pub(crate) use apart::Asked;
 pub use cache::RegistryCache;
 pub use list::{CompensationRow, Registration, ToolRow, get, list};
 pub use load::{compensation, tool};

@@ -3,14 +3,14 @@
 use undolog_core::{
     limits,
     reason::{Reason, Refusal},
-    state::{EffectEvent, FailedEffect, ResultBy},
+    state::{EffectEvent, FailedEffect},
 };
 use uuid::Uuid;
 
 use super::{
-    Fail, Reporter, attempt_of,
+    Fail, admit, attempt_of,
     evidence::{self, Evidence},
-    heard, refuse_stranger, reporter,
+    heard,
 };
 use crate::{
     effects,
@@ -21,7 +21,6 @@ use crate::{
     session::LockedSession,
     step::{Caller, Step},
     tenant::Tenant,
-    upstream,
 };
 
 /// Who closes a dead letter when the evidence arrives.
@@ -73,18 +72,10 @@ impl Step for Commit {
         session.touched_by(&self.caller);
         let mut effect = effects::require(tx, &session, self.effect_id).await?;
         let attempt = attempt_of(&effect, self.attempt)?;
-        let reporter = reporter(&self.caller, &effect, attempt, &self.executor_token);
-        if reporter != Reporter::Executor {
-            upstream::check_executor(tx, &self.caller, Some(&effect)).await?;
-        }
-        let by = match reporter {
-            // With an agent's key it can be the agent itself that asked as if it were a proxy.
-            Reporter::Executor if self.caller.role.is_bound_to_upstream_tools() => {
-                ResultBy::Executor
-            }
-            Reporter::Caller | Reporter::Executor => ResultBy::Caller,
-            Reporter::Stranger => {
-                let refusal = refuse_stranger(&mut session, &mut effect, attempt, &self.caller)?;
+        let reporter = (&self.caller, self.executor_token.as_str());
+        let by = match admit(tx, &mut session, &mut effect, attempt, reporter).await? {
+            Ok(by) => by,
+            Err(refusal) => {
                 session.save(tx).await?;
                 return Ok(Err(refusal));
             }

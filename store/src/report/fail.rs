@@ -11,7 +11,7 @@ use undolog_core::{
 };
 use uuid::Uuid;
 
-use super::{Reporter, attempt_of, heard, late, refuse_stranger, reporter};
+use super::{admit, attempt_of, heard, late};
 use crate::{
     dead_letters,
     effects::{self, EffectRow},
@@ -23,7 +23,6 @@ use crate::{
     step::{Caller, Step},
     tenant::Tenant,
     undo::{self, UndoRow},
-    upstream,
 };
 
 /// Records a failed execution.
@@ -72,12 +71,8 @@ impl Step for Fail {
         session.touched_by(&self.caller);
         let mut effect = effects::require(tx, &session, self.effect_id).await?;
         let attempt = attempt_of(&effect, self.attempt)?;
-        let by = reporter(&self.caller, &effect, attempt, &self.executor_token);
-        if by != Reporter::Executor {
-            upstream::check_executor(tx, &self.caller, Some(&effect)).await?;
-        }
-        if by == Reporter::Stranger {
-            let refusal = refuse_stranger(&mut session, &mut effect, attempt, &self.caller)?;
+        let reporter = (&self.caller, self.executor_token.as_str());
+        if let Err(refusal) = admit(tx, &mut session, &mut effect, attempt, reporter).await? {
             session.save(tx).await?;
             return Ok(Err(refusal));
         }

@@ -11,10 +11,17 @@ use serde_json::json;
 use undolog_core::{
     reason::{Reason, Refusal},
     role::{Rpc, allows},
-    state::EffectEvent,
+    state::{EffectEvent, ResultBy},
 };
 
-use crate::{effects::EffectRow, error::StepError, session::LockedSession, step::Caller};
+use crate::{
+    effects::EffectRow,
+    error::{Decided, StepError},
+    session::LockedSession,
+    step::Caller,
+    tenant::Tenant,
+    upstream,
+};
 
 /// The attempt that a report names: 0 means the newest. A later one than the newest was never
 /// granted.
@@ -30,44 +37,36 @@ fn attempt_of(effect: &EffectRow, named: u32) -> Result<i32, StepError> {
     }
 }
 
-/// Whose report this is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Reporter {
-    /// Who was granted the call.
-    Caller,
-    /// The proxy that makes the call.
-    Executor,
-    /// Somebody else, while a proxy makes the call.
-    Stranger,
-}
-
-/// Who reports on an attempt. What a proxy was granted, it alone reports on, or a human who may
-/// settle calls: nobody else knows whether it is still being made.
-fn reporter(caller: &Caller, effect: &EffectRow, attempt: i32, token: &str) -> Reporter {
-    match effect.executor_token(attempt) {
-        Some(granted) if granted == token => Reporter::Executor,
-        Some(_) if !allows(caller.role, Rpc::ResolveEffect) && crate::guard!("report.holder") => {
-            Reporter::Stranger
-        }
-        _ => Reporter::Caller,
-    }
-}
-
-/// Writes a stranger's report down, which changes nothing, and answers its refusal.
-fn refuse_stranger(
+/// Whose word a report of an attempt is. What a proxy was granted, it alone reports on, or a human
+/// who may settle calls: nobody else knows whether it is still being made. A stranger's report is
+/// written down and refused; `Ok(Err(_))` is that refusal, with which the session is saved.
+async fn admit(
+    tx: &mut Tenant,
     session: &mut LockedSession,
     effect: &mut EffectRow,
     attempt: i32,
-    caller: &Caller,
-) -> Result<Refusal, StepError> {
+    (caller, token): (&Caller, &str),
+) -> Result<Decided<ResultBy>, StepError> {
+    let granted = effect.executor_token(attempt);
+    if granted == Some(token) {
+        // With an agent's key it can be the agent itself that asked as if it were a proxy.
+        let is_proxy = caller.role.is_bound_to_upstream_tools();
+        return Ok(Ok(if is_proxy { ResultBy::Executor } else { ResultBy::Caller }));
+    }
+    let may_settle = allows(caller.role, Rpc::ResolveEffect) || !crate::guard!("report.holder");
+    let is_stranger = granted.is_some() && !may_settle;
+    upstream::check_executor(tx, caller, Some(effect)).await?;
+    if !is_stranger {
+        return Ok(Ok(ResultBy::Caller));
+    }
     let detail = json!({"attempt": attempt, "why": "a proxy makes this call"});
     effect.apply(session, EffectEvent::StaleReport, &caller.principal, detail)?;
     let why = "a proxy makes this call, and its report alone is taken; the call's result is \
                there when it has ended";
-    Ok(Refusal::because(Reason::PermissionDenied, why)
+    Ok(Err(Refusal::because(Reason::PermissionDenied, why)
         .with("session_id", session.id())
         .with("effect_id", effect.effect_id)
-        .with("effect_state", &effect.state))
+        .with("effect_state", &effect.state)))
 }
 
 /// The refusal that a report hears although it was recorded.

@@ -134,13 +134,7 @@ impl Bench {
         attempt: u32,
         output: &Value,
     ) -> Result<(), StepError> {
-        self.store
-            .run(Commit {
-                executor_token: String::new(),
-                attempt,
-                ..self.commit_step(effect_id, output)
-            })
-            .await
+        self.store.run(Commit { attempt, ..self.commit_step(effect_id, output) }).await
     }
 
     pub(crate) fn commit_step(&self, effect_id: Uuid, output: &Value) -> Commit {

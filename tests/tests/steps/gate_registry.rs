@@ -6,6 +6,7 @@ use undolog_store::{
     StepError,
     registry::{RegisterTool, Registered, ToolInput, ToolRow},
 };
+use undolog_tests::inputs;
 
 use crate::bench::{Bench, awaiting, refused};
 
@@ -15,28 +16,10 @@ async fn register(
     change: impl FnOnce(&mut ToolInput),
 ) -> Result<Registered<ToolRow>, StepError> {
     let mut tool = ToolInput {
-        tool_name: "drop".into(),
-        tool_version: String::new(),
-        tier: Tier::Irreversible,
         irreversibility_reason: "it is gone".into(),
-        compensation_ref: String::new(),
         tool_schema: Vec::new(),
-        risk_tags: Vec::new(),
-        estimated_impact: String::new(),
-        project_id: None,
-        idempotent: false,
-        grant_lease_ms: 0,
-        max_execution_ms: 0,
-        allowed_compensations: Vec::new(),
-        approval_timeout_seconds: 0,
-        auto_approve_on_timeout: None,
-        approval_quorum: 0,
-        requester_may_approve: None,
-        probe: Vec::new(),
-        upstream: Vec::new(),
-        execute_on_approval: None,
-        compensation_args: Vec::new(),
         caller_args: false,
+        ..inputs::tool("drop", Tier::Irreversible)
     };
     change(&mut tool);
     let step = RegisterTool { caller: bench.caller(role, "agent-1"), tool, dev: false };

@@ -22,15 +22,7 @@ async fn a_result_may_be_so_long_and_no_longer() {
             error: String::new(),
             duration_ms: 0,
         };
-        let (caller, session_id) = (bench.agent(), bench.session);
-        bench.store.run(Commit {
-            executor_token: String::new(),
-            caller,
-            session_id,
-            effect_id: effect,
-            attempt: 0,
-            result,
-        })
+        bench.store.run(Commit { result, ..bench.commit_step(effect, &json!(null)) })
     };
     refused(report(limits::RESULT_BYTES_MAX + 1).await, Reason::LimitExceeded);
     assert_eq!(bench.effect_state(effect).await, "executing", "nothing was recorded");

@@ -32,15 +32,7 @@ async fn a_commit_without_success_is_a_fail() {
         error: "card\0declined".into(),
         duration_ms: 1,
     };
-    let (caller, session_id) = (bench.agent(), bench.session);
-    let step = Commit {
-        executor_token: String::new(),
-        caller,
-        session_id,
-        effect_id: effect,
-        attempt: 0,
-        result,
-    };
+    let step = Commit { result, ..bench.commit_step(effect, &json!(null)) };
     bench.store.run(step).await.expect("recorded");
     assert_eq!(bench.effect_state(effect).await, "failed");
     assert_eq!(bench.session_state().await, "compensating");
@@ -76,15 +68,7 @@ async fn results_come_back_as_they_were() {
             error: String::new(),
             duration_ms: 1,
         };
-        let (caller, session_id) = (bench.agent(), bench.session);
-        let step_ = Commit {
-            executor_token: String::new(),
-            caller,
-            session_id,
-            effect_id: effect,
-            attempt: 0,
-            result,
-        };
+        let step_ = Commit { result, ..bench.commit_step(effect, &json!(null)) };
         bench.store.run(step_).await.unwrap_or_else(|error| panic!("{text}: {error}"));
         match bench.ask(step, "pay").await.expect("replay") {
             undolog_store::intercept::InterceptReply::Replay { result, .. } => {
@@ -136,15 +120,7 @@ async fn nobody_reports_on_what_is_not_theirs() {
             error: String::new(),
             duration_ms: 0,
         };
-        let session_id = bench.session;
-        let step = Commit {
-            executor_token: String::new(),
-            caller,
-            session_id,
-            effect_id: effect,
-            attempt: 0,
-            result,
-        };
+        let step = Commit { caller, result, ..bench.commit_step(effect, &json!(null)) };
         refused(bench.store.run(step).await, reason);
     }
     refused(bench.commit(uuid::Uuid::new_v4(), &json!(1)).await, Reason::EffectNotFound);
