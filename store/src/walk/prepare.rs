@@ -127,14 +127,13 @@ async fn try_prepare(
         };
         return Ok(Prepared::Dead(DeadLetterReason::OutcomeUnknown, why.to_owned()));
     }
-    // A result that this compensation does not take from whoever reported it is as if there were
-    // none, and then only a human decides.
-    let is_refused = forward.result.is_some()
-        && !bundle.result_from.takes(forward.result_by)
-        && crate::guard!("walk.result_from");
-    forward.result = forward.result.filter(|_| !is_refused);
+    if needs_refused_result(entry, &bundle, &forward)? && crate::guard!("walk.result_from") {
+        let why = "the compensation needs a result that a proxy or a probe saw, and this one was \
+                   reported by the call's own caller";
+        return Ok(Prepared::Dead(DeadLetterReason::MissingResult, why.to_owned()));
+    }
     let args = args(tx, effect).await?;
-    match rendered(tx, session, entry, &bundle, (&args, forward.result.as_ref(), is_refused))? {
+    match rendered(tx, session, entry, &bundle, &args, forward.result.as_ref())? {
         Ok(call) => Ok(Prepared::Call(Box::new(Ready {
             digest: call.digest(),
             call,
@@ -144,18 +143,26 @@ async fn try_prepare(
             host: bundle.fn_body.origin().to_ascii_lowercase(),
             limits: bundle.limits,
         }))),
-        Err(NotRendered::Render(RenderError::MissingResult { placeholder, .. })) if is_refused => {
-            let why = format!(
-                "the compensation needs {placeholder} of a result that a proxy or a probe saw, \
-                 and this one was reported by the call's own caller"
-            );
-            Ok(Prepared::Dead(DeadLetterReason::MissingResult, why))
-        }
         Err(NotRendered::Render(RenderError::MissingResult { placeholder, has_result: false })) => {
             Ok(missing_result(&forward, bundle.fn_body.on_missing_result, &placeholder))
         }
         Err(why) => Ok(Prepared::Dead(DeadLetterReason::Unrenderable, why.to_string())),
     }
+}
+
+/// Whether something of the result would be sent that this compensation does not take from whoever
+/// reported it. Then only a human decides, whatever the registration says of missing results.
+fn needs_refused_result(
+    entry: &UndoRow,
+    bundle: &CompensationBundle,
+    forward: &Forward,
+) -> Result<bool, StepError> {
+    if forward.result.is_none() || bundle.result_from.takes(forward.result_by) {
+        return Ok(false);
+    }
+    let waiting = payload::read("", Some(&entry.result_templates))?;
+    let is_filled_in = matches!(&waiting, Node::Object(members) if members.is_empty());
+    Ok(!is_filled_in || bundle.fn_body.needs_result())
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -171,14 +178,15 @@ fn rendered(
     session: &LockedSession,
     entry: &UndoRow,
     bundle: &CompensationBundle,
-    (args, result, is_refused): (&Node, Option<&Node>, bool),
+    args: &Node,
+    result: Option<&Node>,
 ) -> Result<Result<RenderedCall, NotRendered>, StepError> {
     let stored = payload::read(&entry.args_text, entry.args_raw.as_deref())?;
     let pending = payload::read("", Some(&entry.result_templates))?;
     let pending = pending_from_node(&pending).ok_or_else(|| {
         StepError::Corrupt(format!("undo entry {}: result_templates", entry.undo_id))
     })?;
-    let null_for_missing = bundle.fn_body.on_missing_result == OnMissingResult::Null && !is_refused;
+    let null_for_missing = bundle.fn_body.on_missing_result == OnMissingResult::Null;
     let comp = match complete(&stored, &pending, result, null_for_missing) {
         Ok(comp) => comp,
         Err(error) => return Ok(Err(error.into())),

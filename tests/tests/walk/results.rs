@@ -157,3 +157,26 @@ async fn an_unknown_effect_gets_its_settling_time() {
     assert_eq!(walker.succeed().await.len(), 2);
     bench.check().await;
 }
+
+#[tokio::test]
+async fn a_result_is_taken_from_those_whom_the_registration_believes_only() {
+    for policy in ["auto", "null", "skip"] {
+        let bench = Bench::new().await;
+        bench.compensation("undo_pay", needs_result(json!({"on_missing_result": policy}))).await;
+        run(
+            bench.db.pool(),
+            "UPDATE undolog_compensation_registry SET result_from = 'executor'; \
+             UPDATE undolog_orgs SET registry_epoch = registry_epoch + 1",
+        )
+        .await;
+        let effects = pay(&bench, 2).await;
+        let seen = "UPDATE undolog_effect_log SET result_by = 'probe' WHERE position = 1";
+        run(bench.db.pool(), seen).await;
+        let walker = Walker::start(&bench).await;
+        let called = walker.succeed().await;
+        assert_eq!(called.len(), 1, "{policy}: {called:?}");
+        assert_eq!(called[0].0, effects[0], "what a probe saw is sent");
+        assert_eq!(letters(&bench).await, [("MISSING_RESULT".to_owned(), true)], "{policy}");
+        bench.check().await;
+    }
+}
